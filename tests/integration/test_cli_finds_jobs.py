@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from commands import run_command
 from embedded_job import Job
 from waiting import wait_until
 
@@ -30,11 +31,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def perseus_dist(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "perseus_dist", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Loads what it needs first: the other user may have no access to the interpreter's folders."""
     command = [sys.executable, "-P", "-c", AS_NOBODY, *arguments]
@@ -42,41 +38,43 @@ def as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Job, Job]]:
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Job]]:
+    """Starts a job by its name."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("PERSEUS_PLANNER", raising=False)
     with ExitStack() as stack:
-        first, second = (stack.enter_context(SimulatedMachine("a100", count=2)) for _ in range(2))
-        yield (
-            Job(tmp_path / "first", first, stack, name="llama"),
-            Job(tmp_path / "second", second, stack, name="gpt"),
-        )
+
+        def start(name: str) -> Job:
+            machine = stack.enter_context(SimulatedMachine("a100", count=2))
+            return Job(tmp_path / name, machine, stack, name=name)
+
+        yield start
 
 
-def test_every_command_finds_the_job_by_its_name(jobs: tuple[Job, Job], tmp_path: Path) -> None:
-    llama, gpt = jobs
+def test_every_command_finds_the_job_by_its_name(started: Callable[[str], Job], tmp_path: Path) -> None:
+    llama, gpt = started("llama"), started("gpt")
     wait_until(lambda: llama.told()["phase"] == gpt.told()["phase"] == "enforcing")
 
-    listed = json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]
+    listed = json.loads(run_command("jobs", "--json").stdout)["jobs"]
     assert sorted(job["job_id"] for job in listed) == ["gpt", "llama"]
 
-    done = perseus_dist("target", "llama", "--slowdown", "1.1", "--json")
+    done = run_command("target", "llama", "--slowdown", "1.1", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["target"] == {"slowdown": 1.1}
-    reported = perseus_dist("straggler", "report", "llama", "--id", "rack7", "--pipeline", "0", "--degree", "1.2")
+    reported = run_command("straggler", "report", "llama", "--id", "rack7", "--pipeline", "0", "--degree", "1.2")
     assert reported.returncode == 0
-    assert perseus_dist("straggler", "clear", "llama", "--id", "rack7").returncode == 0
-    fetched = perseus_dist("fetch", "gpt", "--profile", str(tmp_path / "profile.csv"), "--json")
+    assert run_command("straggler", "clear", "llama", "--id", "rack7").returncode == 0
+    fetched = run_command("fetch", "gpt", "--profile", str(tmp_path / "profile.csv"), "--json")
     assert fetched.returncode == 0
     assert (tmp_path / "profile.csv").read_text().startswith("stage,")
-    taken = perseus_dist("fetch", "gpt", "--frontier", str(tmp_path / "frontier.npz"))
+    taken = run_command("fetch", "gpt", "--frontier", str(tmp_path / "frontier.npz"))
     assert (taken.returncode, taken.stdout) == (2, "")
     assert "frontier.npz: saw .npz, but what is written is CSV; name a file that ends in .csv" in taken.stderr
     assert not (tmp_path / "frontier.npz").exists()
-    targets = {job["job_id"]: job["target"] for job in json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]}
+    targets = {job["job_id"]: job["target"] for job in json.loads(run_command("jobs", "--json").stdout)["jobs"]}
     assert targets == {"gpt": {"t_min": True}, "llama": {"slowdown": 1.1}}
 
-    unknown = perseus_dist("target", "bert", "--t-min")
+    unknown = run_command("target", "bert", "--t-min")
     assert unknown.returncode == 2
     assert "there is no job bert" in unknown.stderr
     assert "gpt, llama" in unknown.stderr
@@ -84,8 +82,8 @@ def test_every_command_finds_the_job_by_its_name(jobs: tuple[Job, Job], tmp_path
 
     # By its address, too, and without a token.
     address = json.loads((gpt.rendezvous / "perseus-planner-gpt.json").read_text())["address"]
-    assert perseus_dist("target", "gpt", "--t-min", "--planner", address).returncode == 0
-    there = perseus_dist("target", "llama", "--t-min", "--planner", address)
+    assert run_command("target", "gpt", "--t-min", "--planner", address).returncode == 0
+    there = run_command("target", "llama", "--t-min", "--planner", address)
     assert (there.returncode, there.stderr.strip()) == (
         2,
         f"perseus-dist: {address}: there is no job llama; jobs there are: gpt",
@@ -115,15 +113,17 @@ def test_every_command_finds_the_job_by_its_name(jobs: tuple[Job, Job], tmp_path
         assert "its planner has ended" in watching.stderr.read()
         assert watching.wait() == 0
 
-    assert [job["job_id"] for job in json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]] == ["llama"]
+    assert [job["job_id"] for job in json.loads(run_command("jobs", "--json").stdout)["jobs"]] == ["llama"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
-def test_another_user_does_not_get_in(jobs: tuple[Job, Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    llama, _ = jobs
+def test_another_user_does_not_get_in(
+    started: Callable[[str], Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    llama = started("llama")
     wait_until(lambda: llama.told()["phase"] == "enforcing")
     address = json.loads((llama.rendezvous / "perseus-planner-llama.json").read_text())["address"]
-    assert perseus_dist("jobs", "--json").returncode == 0
+    assert run_command("jobs", "--json").returncode == 0
     token = tmp_path / "guess"
     token.write_text("guessed\n")
     monkeypatch.setenv("HOME", "/nonexistent")

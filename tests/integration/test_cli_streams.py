@@ -49,7 +49,7 @@ def test_an_output_that_cannot_be_written_is_refused_in_a_line(command: str, unb
         assert (done.returncode, done.stderr) == (2, UNWRITTEN.format(why))
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.stress)])
 def test_an_error_stream_that_cannot_be_written_changes_nothing(unbuffered: str) -> None:
     usual = perseus_dist(f"schedule {SCHEDULE}")
     assert (usual.returncode, usual.stderr) == (0, "")

@@ -228,7 +228,14 @@ def test_where_nothing_may_be_written(environment: Environment) -> None:
     assert len(refused.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM]], ids=len)
+@pytest.mark.parametrize(
+    "signals",
+    [
+        pytest.param([signal.SIGINT], id="once"),
+        pytest.param([signal.SIGINT, signal.SIGINT], id="twice", marks=pytest.mark.stress),
+        pytest.param([signal.SIGTERM], id="terminated"),
+    ],
+)
 def test_ctrl_c_reaches_the_ranks(environment: Environment, signals: list[signal.Signals]) -> None:
     """As a terminal sends it: to the whole process group. What is shown and how it ends is as without us."""
     environment.perseus("enable", "deepspeed")

@@ -19,6 +19,9 @@ from perseus_dist.simulation.frameworks.training_job import TrainingJob, running
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
+NUM_STEPS = 70
+"""Of a job that sweeps."""
+
 STARTED_S = 90.0
 """Until a job is under its plan; most of it is `import torch`, on a machine that does other things too."""
 
@@ -27,8 +30,17 @@ STARTED_S = 90.0
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeepSpeedRun, int]:
     """A job that ran from its baseline to the plan, and how many clocks it left locked."""
     folder = tmp_path_factory.mktemp("trained")
-    run = replace(deepspeed_run_in(folder, num_steps=70), perseus_options=("--perseus-cache", str(folder / "cache")))
+    run = deepspeed_run_in(folder, num_steps=NUM_STEPS)
+    run = replace(run, perseus_options=("--perseus-cache", str(folder / "cache")))
     return run, run.train()
+
+
+@pytest.fixture(scope="module")
+def plain_losses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The losses of as many steps without Perseus, which no GPU changes."""
+    run = deepspeed_run_in(tmp_path_factory.mktemp("plain"), num_steps=NUM_STEPS)
+    run.train_without()
+    return run.reference_losses
 
 
 @pytest.mark.stress
@@ -92,11 +104,9 @@ def test_the_run_has_its_whole_energy_record(trained: tuple[DeepSpeedRun, int]) 
 
 
 @pytest.mark.stress
-def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], tmp_path: Path) -> None:
+def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], plain_losses: Path) -> None:
     with_perseus, _ = trained
-    without = replace(with_perseus, folder=tmp_path)
-    without.train_without()
-    assert losses_equal(with_perseus.losses, without.reference_losses)
+    assert losses_equal(with_perseus.losses, plain_losses)
 
 
 @pytest.fixture
@@ -139,10 +149,10 @@ def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: TrainingJob
     job.wait_until(lambda: not job.pids(), 30.0)
 
 
-@pytest.mark.stress
-def test_stages_on_different_gpus_are_planned_with_equal_losses(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_stages_on_different_gpus_are_planned_with_equal_losses(plain_losses: Path, tmp_path: Path) -> None:
     """Stage 0 on an A100, stage 1 on an A40; the next start on GPUs that have changed places measures anew."""
-    run = replace(deepspeed_run_in(tmp_path, num_steps=70), preset="a100,a40")
+    run = replace(deepspeed_run_in(tmp_path, num_steps=NUM_STEPS), preset="a100,a40")
     run = replace(run, perseus_options=("--perseus-cache", str(tmp_path / "cache")))
     assert run.train() == 0
     report = build_report(tmp_path)
@@ -152,8 +162,7 @@ def test_stages_on_different_gpus_are_planned_with_equal_losses(tmp_path: Path) 
     assert report.predicted_saving_percent is not None
     assert report.predicted_saving_percent > 8
     assert report.saving_percent > 5  # a machine that does other things too makes waiting of it
-    run.train_without()
-    assert losses_equal(run.losses, run.reference_losses)
+    assert losses_equal(run.losses, plain_losses)
 
     (tmp_path / "swapped").mkdir()
     swapped = replace(run, preset="a40,a100", folder=tmp_path / "swapped", num_steps=15)

@@ -13,10 +13,12 @@ from concurrent import futures
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import grpc
 import pytest
 import trustme
+from commands import run_command
 from planner_process import planner
 
 from perseus_dist.cli import main
@@ -38,21 +40,22 @@ def machine() -> Iterator[SimulatedMachine]:
 
 
 def doctor(machine: SimulatedMachine | None, folder: Path, *arguments: str, **environ: str) -> tuple[int, list[str]]:
-    """Exit code, and one line ``level subject: what`` a finding."""
-    done = subprocess.run(
-        [sys.executable, "-m", "perseus_dist", "doctor", "--json", *arguments],
-        env={
-            **{key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"},
-            **(machine.environment() if machine else {}),
-            "PERSEUS_LEASE_DIR": str(folder),
-            "PERSEUS_CLOCKD_SOCKET": str(folder / "clockd.sock"),
-            "ZEUSD_SOCK_PATH": str(folder / "zeusd.sock"),
-            **environ,
-        },
-        stdout=subprocess.PIPE,
-        check=False,
-        timeout=60,
-    )
+    """Exit code, and one line ``level subject: what`` a finding. Where there is no GPU it needs no process."""
+    words = ["doctor", "--json", *arguments]
+    env = {
+        **{key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"},
+        **(machine.environment() if machine else {}),
+        "PERSEUS_LEASE_DIR": str(folder),
+        "PERSEUS_CLOCKD_SOCKET": str(folder / "clockd.sock"),
+        "ZEUSD_SOCK_PATH": str(folder / "zeusd.sock"),
+        **environ,
+    }
+    if machine is None:
+        with patch.dict(os.environ, env, clear=True):
+            done = run_command(*words)
+    else:
+        command = [sys.executable, "-m", "perseus_dist", *words]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False, timeout=60)
     findings = json.loads(done.stdout)["findings"]
     assert all(finding["remedy"] for finding in findings if finding["level"] != "ok")
     return done.returncode, [f"{each['level']} {each['subject']}: {each['what']}" for each in findings]

@@ -61,6 +61,7 @@ def train(folder: Path, *, num_ranks: int, num_stages: int, num_microbatches: in
     return [line["loss"] for line in lines]
 
 
+@pytest.mark.stress
 @needs_deepspeed
 def test_pipelines_train_as_one_process_does(tmp_path: Path) -> None:
     two_pipelines_of_two_stages = train(tmp_path, num_ranks=4, num_stages=2, num_microbatches=2)

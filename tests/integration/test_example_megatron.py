@@ -66,6 +66,7 @@ def launch(*arguments: str, environment: dict[str, str] | None = None) -> "subpr
     return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
 
 
+@pytest.mark.stress
 def test_pipelines_train_as_one_process_does_whatever_the_version(tmp_path: Path) -> None:
     two_chunks_on_two_stages = train(tmp_path / "two", MegatronLayout(pp_size=2, num_chunks=2), "0.17.1", ())
     one_process = train(tmp_path / "one", MegatronLayout(pp_size=1), "0.19.2", ("--num-layers", "4"))

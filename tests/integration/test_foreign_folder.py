@@ -10,6 +10,9 @@ import pytest
 from embedded_job import Job
 from waiting import wait_until
 
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.virtual.run import run_virtual
 from perseus_dist.simulator.machine import SimulatedMachine
 
 SHADOWED = (
@@ -50,8 +53,13 @@ def test_the_shadows_are_in_the_way(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.stress
 def test_the_whole_loop_runs_nothing_from_the_current_folder(folder: Path, tmp_path: Path) -> None:
-    """Trainers, agents, clock daemon, planner and planning worker, in wall-clock time."""
-    command = ["simulate", "--schedule", "1f1b", "--pp", "2", "--dp", "1", "--microbatches", "2", "--iterations", "90"]
+    """Trainers, agents, clock daemon, planner and planning worker, in wall-clock time, from a saved profile."""
+    profile = tmp_path / "profile.csv"
+    schedule = one_f_one_b(pp=2, microbatches=2)
+    seen = SimulatedJob(schedule=schedule, num_pipelines=1, num_iterations=40, imbalance=0.1)
+    run_virtual(seen, "a100", profile_csv=profile)
+    command = ["simulate", "--schedule", "1f1b", "--pp", "2", "--dp", "1", "--microbatches", "2", "--iterations", "45"]
+    command += ["--profile", str(profile)]
     command += ["--log-dir", str(tmp_path / "logs"), "--json"]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "perseus_dist", *command],

@@ -10,10 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """As much of one as the script reads, with this environment's packages."""
-    folder = tmp_path / "a checkout"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As much of a checkout as the script reads, with this environment's packages and the constraints of them."""
+    folder = tmp_path_factory.mktemp("made") / "a checkout"
     (folder / "launch").mkdir(parents=True)
     shutil.copy(ROOT / "launch" / "constraints", folder / "launch")
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -23,6 +23,11 @@ def checkout(tmp_path: Path) -> Path:
     python.chmod(0o755)
     constraints(folder)
     return folder
+
+
+@pytest.fixture
+def checkout(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "a checkout"))
 
 
 def constraints(checkout: Path, *options: str) -> "subprocess.CompletedProcess[str]":

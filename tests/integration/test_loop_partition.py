@@ -155,8 +155,13 @@ def trainer(config: TrainerConfig, environ: dict[str, str], log_path: Path) -> I
         wait_until(lambda: all(map(has_ended, agents)))
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("is_sweep_paused", [False, True], ids=["short", "until the sweep is paused"])
+@pytest.mark.parametrize(
+    "is_sweep_paused",
+    [
+        pytest.param(False, id="short", marks=pytest.mark.soak),
+        pytest.param(True, id="until the sweep is paused", marks=pytest.mark.stress),
+    ],
+)
 def test_a_silent_network_loses_no_sample_and_no_switch(*, is_sweep_paused: bool, tmp_path: Path) -> None:
     with ExitStack() as stack:
         # A counter that is published often makes short windows.

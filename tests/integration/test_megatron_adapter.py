@@ -149,7 +149,10 @@ def expected_schedule(case: dict[str, Any]) -> Schedule:
     return overlapped(schedule) if case.get("pairs") else schedule
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.stress] if name in PAIRS and "vpp" in name else []) for name in CASES],
+)
 def test_boundaries_are_those_of_megatrons_schedule(harness: MegatronHarness, name: str) -> None:
     check_case(harness, name)
 
@@ -282,8 +285,15 @@ REINFORCING = {
 }  # verl and slime leave all lengths to what stages send each other
 
 
-@pytest.mark.parametrize("name", REINFORCING)
-@pytest.mark.parametrize("loop", ["verl", "slime"])
+@pytest.mark.parametrize(
+    ("loop", "name"),
+    [
+        ("verl", "pp=2,vpp=2"),
+        ("slime", "pp=2"),
+        pytest.param("verl", "pp=2", marks=pytest.mark.stress),
+        pytest.param("slime", "pp=2,vpp=2", marks=pytest.mark.stress),
+    ],
+)
 def test_loops_of_reinforcement_learning(harness: MegatronHarness, loop: str, name: str) -> None:
     """Log-probabilities are evaluation, each update an iteration that ends with its schedule."""
     case = REINFORCING[name]

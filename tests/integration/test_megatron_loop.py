@@ -235,7 +235,7 @@ def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_p
     assert ",forward_backward," in (tmp_path / "profile.csv").read_text()
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_a_batch_that_grows_is_planned_from_the_profile_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +300,7 @@ def test_the_rank_that_exports_tells_of_the_whole_job(swept: tuple[MegatronRun, 
     assert plan["perseus.predicted_saving"] > 0.02
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_whoever_is_killed_clocks_are_unlocked(tmp_path: Path) -> None:
     run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=5000)
     with running_job(replace(run, perseus_options=saved_profile(run))) as job:

@@ -77,7 +77,10 @@ def late_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    [one_f_one_b(pp=4, microbatches=8), interleaved(pp=2, microbatches=4, chunks=2)],
+    [
+        one_f_one_b(pp=4, microbatches=8),
+        pytest.param(interleaved(pp=2, microbatches=4, chunks=2), marks=pytest.mark.stress),
+    ],
 )
 def test_clocks_by_time_save_as_planned(schedule: Schedule) -> None:
     seen = replace(SEEN, schedule=schedule)

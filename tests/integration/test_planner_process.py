@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 import pytest
 from builders import make_rank
+from commands import run_command
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from planner_process import planner
@@ -130,28 +131,28 @@ def test_operators_commands_on_a_planned_job_and_after_a_kill(tmp_path: Path) ->
         channel = stack.enter_context(grpc.insecure_channel(running.address))
         call = planned(channel)
         there = ("--planner", running.address)
-        (job,) = json.loads(perseus_dist("jobs", "--json", *there).stdout)["jobs"]
+        (job,) = json.loads(run_command("jobs", "--json", *there).stdout)["jobs"]
         assert (job["job_id"], job["phase"], job["table_revision"]) == ("job", "enforcing", 1)
-        assert "enforcing" in perseus_dist("jobs", *there).stdout
+        assert "enforcing" in run_command("jobs", *there).stdout
 
-        target = json.loads(perseus_dist("target", "job", "--slowdown", "1.2", "--json", *there).stdout)
+        target = json.loads(run_command("target", "job", "--slowdown", "1.2", "--json", *there).stdout)
         assert target["target"] == {"slowdown": 1.2}
         assert target["switch_revision"] > job["switch_revision"]
-        impossible = perseus_dist("target", "job", "--slowdown", "0.5", *there)
+        impossible = run_command("target", "job", "--slowdown", "0.5", *there)
         assert impossible.returncode == 2
         assert "target.slowdown: 0.5 was seen, expected a finite number from 1 to 1000" in impossible.stderr
-        reported = perseus_dist(
+        reported = run_command(
             "straggler", "report", "job", "--id", "rack7", "--pipeline", "0", "--degree", "1.3", *there
         )
         assert reported.returncode == 0, reported.stderr
-        assert perseus_dist("straggler", "clear", "job", "--id", "rack7", *there).returncode == 0
-        assert perseus_dist("straggler", "clear", "job", "--id", "rack7", *there).returncode == 2
+        assert run_command("straggler", "clear", "job", "--id", "rack7", *there).returncode == 0
+        assert run_command("straggler", "clear", "job", "--id", "rack7", *there).returncode == 2
 
         profile, frontier = tmp_path / "profile.csv", tmp_path / "frontier.csv"
-        fetched = perseus_dist("fetch", "job", "--profile", str(profile), "--frontier", str(frontier), "--json", *there)
+        fetched = run_command("fetch", "job", "--profile", str(profile), "--frontier", str(frontier), "--json", *there)
         assert json.loads(fetched.stdout)["blocking_power_w"] == pytest.approx(80.0)
         assert len(frontier.read_text().splitlines()) > 2
-        plan = perseus_dist(
+        plan = run_command(
             "plan", str(profile), "--schedule", "1f1b", "--pp", "1", "--microbatches", "2", "--blocking-power-w", "80"
         )
         assert plan.returncode == 0, plan.stderr
@@ -165,7 +166,7 @@ def test_operators_commands_on_a_planned_job_and_after_a_kill(tmp_path: Path) ->
         call.cancel()
         assert running.end(signal.SIGKILL) == -signal.SIGKILL
         again = stack.enter_context(planner(tmp_path, "--bind", running.address))
-        (restored,) = json.loads(perseus_dist("jobs", "--json", "--planner", again.address).stdout)["jobs"]
+        (restored,) = json.loads(run_command("jobs", "--json", "--planner", again.address).stdout)["jobs"]
         assert restored["table_revision"] == 1
         assert restored["switch_revision"] >= target["switch_revision"]
         assert restored["target"] == {"slowdown": 1.2}

@@ -27,3 +27,25 @@ optimizer.step()
 def test_an_optimizer_loads_no_compiler() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["False", "True", "True", "True", "True"], "")
+
+
+SHAPES = """\
+import sys, torch
+far = torch.empty(2, 3, device="meta")
+print("torch._decomp.decompositions" in sys.modules)
+import {module}
+print(torch._meta_registrations is sys.modules["torch._meta_registrations"], torch.cdist(far, far).shape)
+"""
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("module", ["torch.distributed.tensor", "torch._dynamo.config"])
+def test_shapes_of_what_is_not_computed_come_with_what_asks_for_them(module: str) -> None:
+    """Without them ``cdist`` has none on the device ``meta``."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SHAPES.format(module=module)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (["False", "True torch.Size([2, 2])"], "")

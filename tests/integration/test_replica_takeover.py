@@ -72,10 +72,9 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-BUDGETS = pytest.mark.parametrize("budgets", [(), ("hall",)], ids=["free", "of-a-budget"])
-
-
-@BUDGETS
+@pytest.mark.parametrize(
+    "budgets", [pytest.param((), id="free"), pytest.param(("hall",), id="of-a-budget", marks=pytest.mark.soak)]
+)
 def test_a_thousand_jobs_are_taken_over(
     postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], budgets: tuple[str, ...]
 ) -> None:
@@ -84,9 +83,14 @@ def test_a_thousand_jobs_are_taken_over(
     assert watch.num_looks > 50
 
 
-@pytest.mark.stress
 @pytest.mark.alone
-@BUDGETS
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        pytest.param((), id="free", marks=pytest.mark.soak),
+        pytest.param(("hall",), id="of-a-budget", marks=pytest.mark.stress),
+    ],
+)
 def test_leases_are_renewed_while_a_thousand_jobs_are_taken_over(
     postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], budgets: tuple[str, ...]
 ) -> None:

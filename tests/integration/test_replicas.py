@@ -376,7 +376,7 @@ def test_jobs_of_a_price_policy_go_to_the_replica_that_keeps_policies_and_on_fro
 def test_owners_of_random_jobs_are_killed_and_stopped() -> None:
     script = Path(__file__).parents[1] / "stress" / "replica_kills.py"
     done = subprocess.run(
-        [sys.executable, str(script), "--strikes", "5", "--move-clocks"], check=False, capture_output=True, text=True
+        [sys.executable, str(script), "--strikes", "3", "--move-clocks"], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

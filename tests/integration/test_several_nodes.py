@@ -112,7 +112,7 @@ def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
     check_planned(tmp_path)
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_rank_0s_planner_serves_both_nodes_of_torch_pipelining(tmp_path: Path) -> None:
     with Harness().running() as harness:
         schedule = promised(harness, "1F1B")

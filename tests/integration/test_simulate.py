@@ -135,7 +135,7 @@ def test_settings_of_real_jobs_are_not_read(
     assert not (tmp_path / "of-real-jobs").exists()
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_a_clock_for_each_phase_in_real_processes(tmp_path: Path) -> None:
     profile_csv = tmp_path / "profile.csv"
     seen = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=40, imbalance=0.3)

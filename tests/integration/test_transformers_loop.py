@@ -73,7 +73,7 @@ def deepspeed_run(folder: Path, model: str) -> TrainingRun:
     [
         pytest.param(pipelining_run, "llama", marks=pytest.mark.stress),
         pytest.param(pipelining_run, "gpt2", marks=pytest.mark.soak),
-        pytest.param(deepspeed_run, "llama", marks=[pytest.mark.stress, needs_deepspeed]),
+        pytest.param(deepspeed_run, "llama", marks=[pytest.mark.soak, needs_deepspeed]),
         pytest.param(deepspeed_run, "gpt2", marks=[pytest.mark.soak, needs_deepspeed]),
     ],
 )

@@ -19,6 +19,7 @@ import grpc
 import httpx
 import pytest
 import trustme
+from commands import run_command
 from load_jobs import FINDING, HOST, load_jobs
 from node_relay import node_relay
 from planner_process import Planner, planner
@@ -32,11 +33,6 @@ from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 OTHERS, OWN = "other-token-job", "llama"
 TOKEN = "the other job's token"
 SIGNALS = str(Path(__file__).parents[2] / "examples" / "signals")
-
-
-def perseus_dist(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "perseus_dist", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def status_of(served: Planner, job: str) -> Any:
@@ -165,7 +161,7 @@ def test_a_token_logs_in_until_it_logs_out(served: Planner) -> None:
 
 def test_a_named_token_that_may_look_sets_no_target_and_ends_when_it_is_revoked(served: Planner) -> None:
     operators = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
-    made = perseus_dist("token", "create", "looker", "--role", "view", "--json", *operators)
+    made = run_command("token", "create", "looker", "--role", "view", "--json", *operators)
     assert made.returncode == 0, made.stderr
     with browser(served) as client:
         fields = {**form_of(client, "/login"), "token": json.loads(made.stdout)["token"]}
@@ -179,12 +175,12 @@ def test_a_named_token_that_may_look_sets_no_target_and_ends_when_it_is_revoked(
             refused = client.post(f"/jobs/{OTHERS}/target", data=target)
             assert (refused.status_code, "token looker may not do this" in refused.text) == (403, True)
         with client.stream("GET", "/events") as stream:
-            assert perseus_dist("token", "revoke", "looker", *operators).returncode == 0
+            assert run_command("token", "revoke", "looker", *operators).returncode == 0
             assert list(events(stream.iter_lines()))[-1] == ("end", {"why": "login"})
         assert client.get("/").headers["location"] == "/login"
         again = {**form_of(client, "/login"), "token": fields["token"]}
         assert client.post("/login", data=again).status_code == 401
-    audit = perseus_dist("audit", "--json", *operators).stdout
+    audit = run_command("audit", "--json", *operators).stdout
     assert "token looker may not do this" in audit
     assert [json.loads(line)["action"] for line in audit.splitlines()][-2:].count("Login") == 1
 
@@ -213,12 +209,12 @@ def test_events_bring_a_target_that_is_set_over_grpc(served: Planner) -> None:
         assert (name, list(first["rows"]), first["num_jobs"]) == ("rows", [OWN], 1)
         name, first = next(sections)
         assert (name, first["sections"].keys()) == ("sections", {*SECTIONS})
-        assert perseus_dist("target", OWN, "--slowdown", "1.07", "--planner", served.address).returncode == 0
+        assert run_command("target", OWN, "--slowdown", "1.07", "--planner", served.address).returncode == 0
         assert "1.07" in next(event["rows"][OWN] for _, event in rows if "1.07" in event["rows"].get(OWN, ""))
         found = next(event["sections"] for _, event in sections if "1.07" in event["sections"].get("figures", ""))
         assert "1.07" in found["figures"]
         report = ("straggler", "report", OWN, "--id", "rack7", "--pipeline", "0", "--degree", "1.25")
-        assert perseus_dist(*report, "--planner", served.address).returncode == 0
+        assert run_command(*report, "--planner", served.address).returncode == 0
         shown = (event["sections"].get("events", "") for _, event in sections)
         who = f"user {os.getuid()}"  # set the target, which the page looks for once a second, and reported
         wanted = ("target: 1.07 ", "straggler rack7: ")
@@ -375,13 +371,13 @@ def test_a_library_that_is_not_installed_is_named_in_one_line(
 
 def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
     options = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
-    assert perseus_dist("policy", "set", "hall", "--watts", "1e6", *options).returncode == 0
+    assert run_command("policy", "set", "hall", "--watts", "1e6", *options).returncode == 0
     deadline = (datetime.now(UTC) + timedelta(hours=9)).isoformat()
     price = ("policy", "price", "cheap", "--signal", "day_ahead.csv", "--deadline", deadline, "--iterations", "12345")
-    assert perseus_dist(*price, "--job", OWN, "--job", OTHERS, *options).returncode == 0
+    assert run_command(*price, "--job", OWN, "--job", OTHERS, *options).returncode == 0
     hours = [(datetime.now(UTC) + timedelta(hours=hour)).isoformat(timespec="minutes") for hour in (5, 6)]
     target = ("--name", "peak", "--watts", "900000", "--start", hours[0], "--end", hours[1], "--best-effort")
-    assert perseus_dist("policy", "load-target", "hall", *target, *options).returncode == 0
+    assert run_command("policy", "load-target", "hall", *target, *options).returncode == 0
     try:
         with browser(served) as client:
             wait_until(lambda: "<polyline" in client.get("/budgets").text)
@@ -402,12 +398,12 @@ def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
                 seen = events(stream.iter_lines())
                 name, first = next(seen)
                 assert (name, "1,000,000 W" in first["sections"]["budgets"]) == ("sections", True)
-                assert perseus_dist("policy", "set", "hall", "--watts", "2e6", *options).returncode == 0
+                assert run_command("policy", "set", "hall", "--watts", "2e6", *options).returncode == 0
                 found = next(html for _, event in seen if "2,000,000 W" in (html := event["sections"]["budgets"]))
                 assert OTHERS not in found
     finally:
-        assert perseus_dist("policy", "clear", "cheap", "--price", *options).returncode == 0
-        assert perseus_dist("policy", "clear", "hall", *options).returncode == 0
+        assert run_command("policy", "clear", "cheap", "--price", *options).returncode == 0
+        assert run_command("policy", "clear", "hall", *options).returncode == 0
     with browser(served) as client:
         assert "No power budget covers a job that you may open" in client.get("/budgets").text
 
@@ -416,20 +412,20 @@ def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
 def rack(served: Planner) -> Iterator[tuple[str, ...]]:
     """A budget of every job, and the operator's options."""
     options = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
-    assert perseus_dist("policy", "set", "rack", "--watts", "1e6", *options).returncode == 0
+    assert run_command("policy", "set", "rack", "--watts", "1e6", *options).returncode == 0
     yield options
-    assert perseus_dist("policy", "clear", "rack", *options).returncode == 0
+    assert run_command("policy", "clear", "rack", *options).returncode == 0
 
 
 def load_targets(options: tuple[str, ...]) -> list[dict[str, Any]]:
-    shown = json.loads(perseus_dist("policy", "show", "--json", *options).stdout)
+    shown = json.loads(run_command("policy", "show", "--json", *options).stdout)
     (budget,) = (one for one in shown["budgets"] if one["name"] == "rack")
     found: list[dict[str, Any]] = budget["load_targets"]
     return found
 
 
 def audit(options: tuple[str, ...]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in perseus_dist("audit", "--json", *options).stdout.splitlines()]
+    return [json.loads(line) for line in run_command("audit", "--json", *options).stdout.splitlines()]
 
 
 def operator_header(served: Planner) -> dict[str, str]:

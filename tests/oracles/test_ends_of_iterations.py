@@ -37,6 +37,10 @@ ROUNDED_MS = 0.01  # that times of instructions may be rounded to
 
 ONE_STAGE = [a_size(2, 1, 4), a_size(4, 1, 8), a_size(5, 1, 3)]
 CHUNKS = [a_size(3, 2, 6), a_size(4, 2, 8)]
+SEEDS = [
+    pytest.param(range(1, 2), id="a sample", marks=pytest.mark.stress),
+    pytest.param(range(2, 9), id="all", marks=pytest.mark.soak),
+]
 
 
 def drawn_cases(sizes: Sequence[Case], seed: int = 0) -> list[Case]:
@@ -180,14 +184,14 @@ def test_a_sample_of_deepspeed() -> None:
     check(drawn_cases([a_size(3, 1, 4)]), deepspeed_schedule, run_deepspeed)
 
 
-@pytest.mark.stress
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("version", MEGATRON_VERSIONS)
-def test_megatron(version: str) -> None:
-    cases = [case for seed in range(1, 5) for case in drawn_cases([*ONE_STAGE, *CHUNKS], seed)]
+def test_megatron(version: str, seeds: range) -> None:
+    cases = [case for seed in seeds for case in drawn_cases([*ONE_STAGE, *CHUNKS], seed)]
     check(cases, megatron_schedule, partial(run_megatron, version))
 
 
-@pytest.mark.stress
-def test_deepspeed() -> None:
-    cases = [case for seed in range(1, 9) for case in drawn_cases(ONE_STAGE, seed)]
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_deepspeed(seeds: range) -> None:
+    cases = [case for seed in seeds for case in drawn_cases(ONE_STAGE, seed)]
     check(cases, deepspeed_schedule, run_deepspeed)

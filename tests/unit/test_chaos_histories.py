@@ -20,7 +20,7 @@ def broken(folder: Path, *, dp: int, profile: str, rank: int, begin: int, **faul
     return [one.name for one in judge(read_scenario(file))[1]]
 
 
-@pytest.mark.parametrize("dp", [1, 2, 4])
+@pytest.mark.parametrize("dp", [1, pytest.param(2, marks=pytest.mark.stress), 4])
 def test_what_a_straggler_makes_others_save(tmp_path: Path, dp: int) -> None:
     """A hot GPU draws less than usual, without a plan too: that is not saved."""
     assert broken(tmp_path, dp=dp, profile="saved", rank=2 * min(dp, 2) - 1, begin=30, thermal_cap_mhz=1005) == []
@@ -312,8 +312,7 @@ def play(folder: Path, **history: Any) -> tuple[list[str], float]:
     ("dp", "slowdown"),
     [
         (2, 1.3),
-        (3, 1.6),
-        *(pytest.param(dp, slowdown, marks=pytest.mark.stress) for dp, slowdown in ((2, 1.6), (3, 1.3))),
+        *(pytest.param(*one, marks=pytest.mark.stress) for one in ((2, 1.6), (3, 1.3), (3, 1.6))),
     ],
 )
 def test_a_gpu_that_is_slow_where_the_plan_was_slow_gets_a_plan_of_its_own(
@@ -493,7 +492,7 @@ def test_the_only_forward_of_a_pipeline_is_measured_at_the_highest_clock(tmp_pat
 
 
 @pytest.mark.parametrize("pp", [2, 4])
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.stress)])
 def test_a_plan_keeps_its_time_where_each_instruction_takes_now_more_now_less(
     tmp_path: Path, pp: int, seed: int
 ) -> None:

@@ -40,7 +40,6 @@ from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.rpc.codec import encode_planner_message
 
 COUNT = 40
-IN_A_CAMPAIGN = 700
 
 
 class Planned(Runs):
@@ -154,9 +153,11 @@ def test_a_job_with_a_damaged_row_goes_on_or_is_absent_with_one_line(
     assert min(came[how] for how in ("absent", "salvaged", "taken")) > 0, came
 
 
-@pytest.mark.stress
-def test_a_campaign_of_damaged_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    check(11, IN_A_CAMPAIGN, tmp_path, caplog)
+@pytest.mark.parametrize(
+    "count", [pytest.param(200, marks=pytest.mark.stress), pytest.param(700, marks=pytest.mark.soak)]
+)
+def test_a_campaign_of_damaged_rows(count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    check(11, count, tmp_path, caplog)
 
 
 def test_jobs_of_one_schedule_have_it_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -297,7 +297,7 @@ def test_transfers_add_up_wherever_calls_hold_pp_ranks_up() -> None:
     ],
     ids=["1f1b", "joint", "overlapped"],
 )
-@pytest.mark.parametrize("transfer_ms", [5, 200])
+@pytest.mark.parametrize("transfer_ms", [5, pytest.param(200, marks=pytest.mark.stress)])
 def test_transfers_of_a_large_schedule_are_held_to_the_length_of_its_iteration(
     schedule: Schedule, transfer_ms: int
 ) -> None:

@@ -1,22 +1,31 @@
 """The benchmark that plays measured workloads, on generated ones in their form."""
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "measured_workloads.py"
+sys.path.insert(0, str(BENCHMARK.parent))
+
+import measured_workloads  # noqa: E402
+
 PP, MICROBATCHES, TRANSFER_S, BLOCKING_W = 4, 8, 0.02, 70.0
 CLOCKS = (1410, 1320, 1230, 1140)
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARK), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    out, error = io.StringIO(), io.StringIO()
+    words = [str(BENCHMARK), *map(str, arguments)]
+    with redirect_stdout(out), redirect_stderr(error), patch.object(sys, "argv", words):
+        return subprocess.CompletedProcess(words, measured_workloads.main(), out.getvalue(), error.getvalue())
 
 
 def commands(rank: int, forwards: list[int], backwards: list[int]) -> list[int]:

@@ -272,7 +272,7 @@ def test_what_comes_behind_the_last_backward_waits_for_its_send(tmp_path: Path, 
 @pytest.mark.parametrize("transfer_ms", [0, 16])
 def test_a_file_from_before_overlap_was_known(tmp_path: Path, exchange: Exchange, transfer_ms: int) -> None:
     """Those of before do not say how exchanges overlap, and stay what they were; newer ones say so by their schema."""
-    before = interleaved(pp=3, microbatches=6, chunks=2)
+    before = interleaved(pp=3, microbatches=3, chunks=2)
     transfers = all_transfers(6, transfer_ms) if transfer_ms else ""
     old = plan_frontier(problem(tmp_path, before, transfers))
     new = plan_frontier(problem(tmp_path, replace(before, exchange=exchange), transfers))

@@ -2,7 +2,8 @@
 
 Each optimizer asks ``torch._dynamo`` to leave its functions alone, and frameworks ask ``torch.compile`` for theirs as
 they are imported. Where ``TORCHDYNAMO_DISABLE`` is set all are left as they are, but the compiler has been imported by
-then: as long as torch itself takes. Looking for garbage takes a sixth of torch's import, at the interpreter's end a
+then: as long as torch itself takes. Shapes of operations on the device ``meta`` are a third of torch's import, and wait
+for the first module that asks for them. Looking for garbage takes a sixth of torch's import, at the interpreter's end a
 third of it. Threads run in the order that ``PERSEUS_TEST_THREADS`` names, if any (``thread_order.py``).
 """
 
@@ -17,6 +18,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 COMPILER = "torch._dynamo"
+SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations")
+ASK_FOR_SHAPES = {"torch.distributed.tensor", "torch.distributed.fsdp", "torch.fx.experimental.symbolic_shapes"}
+ASK_FOR_SHAPES |= {"torch.distributed.pipelining", "torch.export._trace", "transformers", "accelerate"}
 
 
 def leave(function: Any = None, **_options: Any) -> Any:
@@ -48,9 +52,15 @@ class Stand(types.ModuleType):
 class Finder:
     """Finds the stand for ``torch._dynamo``; whoever imports a module of it gets the real one."""
 
+    has_shapes = False
+
     def find_spec(self, name: str, path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
         if name == "torch":
             return self.find_torch(path)
+        if name in ASK_FOR_SHAPES:
+            load_shapes()
+        if name in SHAPES and not self.has_shapes:
+            return ModuleSpec(name, self)  # type: ignore[arg-type]
         if name == COMPILER:
             return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
         if not name.startswith(f"{COMPILER}."):
@@ -74,6 +84,8 @@ class Finder:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        if spec.name in SHAPES:
+            return types.ModuleType(spec.name)
         return sys.modules.get(spec.name) or Stand(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None: ...
@@ -84,10 +96,21 @@ FINDER = Finder()
 
 def load() -> types.ModuleType:
     """The compiler itself."""
+    load_shapes()
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
         sys.modules.pop(COMPILER, None)
     return import_module(COMPILER)
+
+
+def load_shapes() -> None:
+    """Shapes on the device ``meta``, where torch is there without them."""
+    if FINDER.has_shapes:
+        return
+    FINDER.has_shapes = True
+    for name in SHAPES:
+        if sys.modules.pop(name, None) is not None:
+            import_module(name)
 
 
 if os.environ.get("TORCHDYNAMO_DISABLE") == "1":
