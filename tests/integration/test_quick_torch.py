@@ -33,17 +33,24 @@ SHAPES = """\
 import sys, torch
 far = torch.empty(2, 3, device="meta")
 print("torch._decomp.decompositions" in sys.modules)
-import {module}
+{ask}
 print(torch._meta_registrations is sys.modules["torch._meta_registrations"], torch.cdist(far, far).shape)
 """
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-@pytest.mark.parametrize("module", ["torch.distributed.tensor", "torch._dynamo.config"])
-def test_shapes_of_what_is_not_computed_come_with_what_asks_for_them(module: str) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "import torch.distributed.tensor",
+        "import torch._dynamo.config",
+        "from torch._meta_registrations import device_hint",
+    ],
+)
+def test_shapes_of_what_is_not_computed_come_with_what_asks_for_them(ask: str) -> None:
     """Without them ``cdist`` has none on the device ``meta``."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SHAPES.format(module=module)],
+        [sys.executable, "-W", "ignore", "-c", SHAPES.format(ask=ask)],
         capture_output=True,
         text=True,
         check=False,

@@ -49,6 +49,16 @@ class Stand(types.ModuleType):
     def graph_break(*_: Any) -> None: ...
 
 
+class Shapes(types.ModuleType):
+    """In the place of a module with shapes until a name of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        load_shapes()
+        return getattr(sys.modules[self.__name__], name)
+
+
 class Finder:
     """Finds the stand for ``torch._dynamo``; whoever imports a module of it gets the real one."""
 
@@ -85,7 +95,7 @@ class Finder:
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         if spec.name in SHAPES:
-            return types.ModuleType(spec.name)
+            return Shapes(spec.name)
         return sys.modules.get(spec.name) or Stand(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None: ...
