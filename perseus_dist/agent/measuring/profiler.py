@@ -180,6 +180,8 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
     least_s = _MIN_CONSTANT_SHARE * window_ns / 1e9
     told_apart = {key for key, seconds in total_s.items() if seconds >= (least_s if _is_constant(key) else 1e-9)}
     columns = {key: k for k, key in enumerate(sorted(told_apart))}
+    # A constant too rare for a column of its own is taken for waiting, and without any for the mean.
+    column_of = {key: columns.get(WAITING if key not in columns and _is_constant(key) else key) for key in total_s}
     squares = LeastSquares(len(columns))
     for group, rows in zip(groups, elapsed, strict=True):
         observations = []
@@ -187,8 +189,7 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
             factors = [0.0] * len(columns)
             rare_j = 0.0
             for key, seconds in row.items():
-                # A constant too rare for a column of its own is taken for waiting, and without any for the mean.
-                column = columns.get(WAITING if key not in columns and _is_constant(key) else key)
+                column = column_of[key]
                 if column is None:
                     rare_j += mean_w * seconds
                 else:
