@@ -33,7 +33,7 @@ class Detection:
         watch: Judges by what ranks report; None before there is a plan and every rank's place is known.
         verdicts: Who is held to be slow.
         keeps_switch: The switch was decided before the planner was restarted, by evidence that is lost: it stays until
-            there is as much again.
+            there is as much again. Or the guard is about to judge it.
         straggler_plans: By dp_rank, the newest made for a pipeline with slow ranks; of use while it has them.
         straggler_requests: By dp_rank, the newest asked for.
     """

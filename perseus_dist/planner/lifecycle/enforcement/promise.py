@@ -58,7 +58,7 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
     watch = job.enforcement.guard
     if watch.guard.breach is not None:
         return _fall(job, now_s)
-    if watch.has_held(job.progress.iteration) and job.detection.verdicts:
+    if not watch.guard.is_probing and watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
     if job.holds_probes:  # all clocks at their highest would break a power budget
         return []

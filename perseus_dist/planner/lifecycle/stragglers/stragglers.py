@@ -17,7 +17,7 @@ from perseus_dist.planner.lifecycle.enforcement.plan_choice import (
     own_target_point,
     target_point,
 )
-from perseus_dist.planner.lifecycle.enforcement.switching import decide
+from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_waiting
 from perseus_dist.planner.lifecycle.events import Effect, Log
 from perseus_dist.planner.lifecycle.stragglers.straggler_plans import request_straggler_plans
 from perseus_dist.planning.schedule.instruction import Kind
@@ -79,11 +79,21 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
     # Plans that the guard is about to judge stay until then, or plans that are late in turns are never judged.
+    if (was_kept or why) and _is_about_to_fall(job):
+        job.detection.keeps_switch = True
+        return effects
     if not why and not job.enforcement.guard.guard.is_probing and is_seen_under_straggler_plans(job):
         why = "pipelines with slow ranks have been seen under plans of their own"
     if was_kept or why:
         effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
     return effects
+
+
+def _is_about_to_fall(job: Job) -> bool:
+    """Whether a plan is being judged that took the place of pipelines that waited, and were late."""
+    watch = job.enforcement.guard
+    is_judged = watch.num_wait_falls > 0 and watch.guard.is_probing and watch.guard.breach is None
+    return is_judged and job.switch is not None and not is_waiting(job, job.switch)
 
 
 def _as_measured(job: Job, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
