@@ -166,7 +166,13 @@ def test_clocks_that_are_not_reached_are_counted_and_a_crash_of_all_keepers_is_m
 @pytest.mark.parametrize(
     ("control", "num_iterations", "reason"),
     [
-        pytest.param("observe", 36, "no rank can set clocks: asked to observe only", id="by choice"),
+        pytest.param(
+            "observe",
+            36,
+            "no rank can set clocks: asked to observe only",
+            id="by choice",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(
             "auto",
             60,
