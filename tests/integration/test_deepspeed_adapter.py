@@ -512,13 +512,11 @@ def write_profile(machine: SimulatedMachine, path: Path, *, num_stages: int = 2)
 @pytest.mark.parametrize(
     ("steps", "module"),
     [
-        (["train_until_enforced=80"], "PipelineModule"),
-        pytest.param(["train_until_enforced=80"], "DualPipeVModule", marks=pytest.mark.stress),
-        pytest.param(
-            ["train_until_enforced=80", "drop", "train_until_enforced=80"], "PipelineModule", marks=pytest.mark.stress
-        ),
+        (["train_until_enforced=80"], "DualPipeVModule"),
+        (["train_until_enforced=80", "drop", "train_until_enforced=80"], "PipelineModule"),
     ],
 )
+@pytest.mark.stress
 def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, steps: list[str], module: str) -> None:
     """Also for an engine that is made again, whose agent gets the clocks that the first one's had."""
     with SimulatedMachine("a100", count=2) as machine:
