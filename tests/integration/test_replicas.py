@@ -48,6 +48,13 @@ def replica(folder: Path, url: str, address: str, *options: str) -> Iterator[Pla
         yield running
 
 
+def log_of(running: Planner) -> str:
+    """All that a replica has said, which ends it."""
+    running.end()
+    assert running.process.stderr is not None
+    return running.process.stderr.read()
+
+
 def owners(postgres: PostgresServer) -> dict[str, tuple[str, int]]:
     """By job, its living owner's address and the epoch."""
     rows = postgres.execute(
@@ -433,9 +440,7 @@ def test_planning_goes_on_while_its_replica_cannot_reach_its_database(postgres: 
 
     with replica(tmp_path / "only", url, address) as running:
         asyncio.run(play(running))
-        running.end()
-        assert running.process.stderr is not None
-        log = running.process.stderr.read()
+        log = log_of(running)
         assert "planning, which was kept, goes on" in log, log
 
 
@@ -445,7 +450,7 @@ def test_two_replicas_and_a_worker_plan_all_jobs(postgres: PostgresServer, tmp_p
     first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
     jobs = [f"job-{number}" for number in range(6)]
 
-    async def play() -> None:
+    async def play() -> list[str]:
         agents = [agent for job in jobs for agent in started(job, first if job < "job-4" else second)]
         running = [asyncio.create_task(agent.run()) for agent in agents]
         try:
@@ -455,17 +460,21 @@ def test_two_replicas_and_a_worker_plan_all_jobs(postgres: PostgresServer, tmp_p
                         if agent.attached.is_set():
                             await agent.report(4)
                     await asyncio.sleep(0.5)
+        except TimeoutError:
+            return [f"{agent.rank.job_id}, rank {agent.rank.rank}" for agent in agents if not agent.switches]
         finally:
             for task in running:
                 task.cancel()
             await asyncio.wait(running, timeout=10)
+        return []
 
     with (
         replica(tmp_path / "first", url, first, "--metrics-port", "0") as one,
-        replica(tmp_path / "second", url, second),
+        replica(tmp_path / "second", url, second) as two,
         planning_worker(url),
     ):
-        asyncio.run(play())
+        if without := asyncio.run(play()):
+            pytest.fail(f"no switch for {without}\n{log_of(one)}\n{log_of(two)}")
         page = httpx.get(f"http://{one.told['metrics_address']}/metrics", timeout=PATIENCE_S).text
         assert re.search(r"^perseus_queued_planning_requests \d", page, re.MULTILINE)
         assert 'perseus_shared_plans_total{direction="for this planner"}' in page
