@@ -1,5 +1,6 @@
 """Every store keeps the same contract: SQLite, PostgreSQL, and PostgreSQL behind pgbouncer in transaction mode."""
 
+import math
 import subprocess
 import sys
 import threading
@@ -437,6 +438,16 @@ def test_policies_are_the_first_of_the_orphans_however_many_jobs_there_are(repli
     orphans = second.survey({}).orphans
     assert orphans[0] == NO_JOB
     assert len(orphans) < 1000, "a survey is short"
+
+
+def test_the_next_lapse_is_that_of_another_replica_that_lives(replicas: Replicas) -> None:
+    first = replicas.register("first")
+    assert first.survey({}).next_lapse_s == math.inf, "there is no other"
+    second = replicas.register("second")
+    second.survey({})
+    assert 0.0 < first.survey({}).next_lapse_s <= 2.0, "what a renewal gives it"
+    replicas.lapse()
+    assert first.survey({}).next_lapse_s == math.inf, "it is none of those that live"
 
 
 @pytest.mark.parametrize("server_name", ["postgres", "pooled"])
