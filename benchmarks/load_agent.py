@@ -135,8 +135,13 @@ class LoadAgent:
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
     async def report(self, num_iterations: int) -> None:
-        """Send one telemetry message, if the stream is there."""
+        """Train for some iterations, and send one telemetry message of them if the stream is there.
+
+        Training never waits for a stream, so that all ranks of a job are at the same iteration.
+        """
         first, self._iteration = self._iteration, self._iteration + num_iterations
+        if not self.attached.is_set():
+            return
         self._sequence += 1
         message = Telemetry(
             sequence=self._sequence,

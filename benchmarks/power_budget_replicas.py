@@ -145,7 +145,7 @@ async def moves() -> list[float]:
                         await agent.attached.wait()
             for _ in range(NUM_REPORTS):  # until profiles and plans are stored
                 for of_job in agents.values():
-                    await asyncio.gather(*(agent.report(2) for agent in of_job if agent.attached.is_set()))
+                    await asyncio.gather(*(agent.report(2) for agent in of_job))
                 await asyncio.sleep(0.5)
             async with asyncio.timeout(PATIENCE_S):
                 before = owners(server)

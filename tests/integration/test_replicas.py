@@ -331,8 +331,7 @@ def test_jobs_of_a_price_policy_go_to_the_replica_that_keeps_policies_and_on_fro
     async def report(agents: list[LoadAgent]) -> None:
         while True:
             for agent in agents:
-                if agent.attached.is_set():
-                    await agent.report(num_iterations=2)
+                await agent.report(num_iterations=2)
             await asyncio.sleep(0.2)
 
     async def all_paced(agents: list[LoadAgent], least: dict[str, int]) -> dict[str, int]:
@@ -420,8 +419,7 @@ def test_planning_goes_on_while_its_replica_cannot_reach_its_database(postgres: 
         try:
             while not planning_processes(running):
                 for agent in agents:
-                    if agent.attached.is_set():
-                        await agent.report(4)
+                    await agent.report(4)
                 await asyncio.sleep(0.1)
             (process,) = planning_processes(running)
             os.kill(process, signal.SIGSTOP)  # it plans for as long as the database is away
@@ -457,11 +455,14 @@ def test_two_replicas_and_a_worker_plan_all_jobs(postgres: PostgresServer, tmp_p
             async with asyncio.timeout(3 * PATIENCE_S):
                 while not all(agent.switches for agent in agents):
                     for agent in agents:
-                        if agent.attached.is_set():
-                            await agent.report(4)
+                        await agent.report(4)
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            return [f"{agent.rank.job_id}, rank {agent.rank.rank}" for agent in agents if not agent.switches]
+            return [
+                f"{agent.rank.job_id}, rank {agent.rank.rank}, attached: {agent.attached.is_set()}, {task!r}"
+                for agent, task in zip(agents, running, strict=True)
+                if not agent.switches
+            ]
         finally:
             for task in running:
                 task.cancel()

@@ -43,8 +43,7 @@ async def _report(address: str, token: str, *job_ids: str) -> None:
     running = asyncio.gather(*(agent.run() for agent in agents))
     while not running.done():
         for agent in agents:
-            if agent.attached.is_set():
-                await agent.report(NUM_ITERATIONS)
+            await agent.report(NUM_ITERATIONS)
         await asyncio.sleep(PERIOD_S)
 
 

@@ -260,7 +260,6 @@ class LivingJob:
 
 async def _report(agent: LoadAgent, every_s: float) -> None:
     while True:
-        await agent.attached.wait()
         await agent.report(num_iterations=4)
         await asyncio.sleep(every_s)
 
