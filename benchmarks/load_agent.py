@@ -38,6 +38,7 @@ _AT_MAXIMUM = GpuSample(power_w=300.0, clock_mhz=CLOCKS_MHZ[0], requested_mhz=CL
 
 _TIMED_STEP = 16
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 1.5
+_CONNECT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,8 @@ class LoadAgent:
         while True:
             async with grpc.aio.insecure_channel(route.choose(self.address), options=options) as channel:
                 try:
-                    await asyncio.wait_for(channel.channel_ready(), 3.0)
+                    async with asyncio.timeout(_CONNECT_S):
+                        await channel.channel_ready()
                     self._call = channel.stream_stream(ATTACH)(metadata=authorization(self.token))
                     await self._send(self._attach())
                     data: bytes

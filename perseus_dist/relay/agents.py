@@ -55,7 +55,8 @@ class AgentService(grpc.GenericRpcHandler):
             ended = await self._serve(context)
         except _RefusedError as error:
             with suppress(TimeoutError):  # an agent whose first message is cut off gets another error from gRPC
-                await asyncio.wait_for(context.read(), _FIRST_MESSAGE_S)
+                async with asyncio.timeout(_FIRST_MESSAGE_S):
+                    await context.read()
             await context.abort(error.code, str(error))
         if ended is not None and ended.code:
             owner = ((OWNER_KEY, ended.owner),) if ended.owner else ()

@@ -84,7 +84,8 @@ class Uplink:
         self._num_asking += 1
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_open.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._is_open.wait()
         finally:
             self._num_asking -= 1
         return self._is_open.is_set()
@@ -118,7 +119,8 @@ class Uplink:
         delay_s = _FIRST_DELAY_S
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_wanted.wait(), random.uniform(*_REOPEN_S) if self._hello else None)
+                async with asyncio.timeout(random.uniform(*_REOPEN_S) if self._hello else None):
+                    await self._is_wanted.wait()
             began_s = time.monotonic()
             try:
                 trouble = await self._connect()
@@ -205,7 +207,8 @@ class Uplink:
             is_kept = self._channels or self._hello is not None
             wait_s = due_s - now_s if due_s is not None else None if is_kept else _IDLE_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._has_frames.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._has_frames.wait()
                 continue
             if due_s is None and not self._channels and self._hello is None:
                 self._is_open.clear()

@@ -157,7 +157,11 @@ def resident_kilobytes() -> int:
 
 
 def test_hostile_messages_over_the_wire() -> None:
-    asyncio.run(asyncio.wait_for(hostile_messages(), WHOLE_PATIENCE_S))
+    async def test() -> None:
+        async with asyncio.timeout(WHOLE_PATIENCE_S):
+            await hostile_messages()
+
+    asyncio.run(test())
 
 
 async def hostile_messages() -> None:

@@ -232,7 +232,8 @@ def test_a_cancelled_request_frees_the_worker_at_once() -> None:
             await task
         assert task.cancelled()
         assert not _is_running(pid)
-        assert (await asyncio.wait_for(waiting, 60)).request_id == 2
+        async with asyncio.timeout(60):
+            assert (await waiting).request_id == 2
 
     with_worker(test)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from memory_requests import MemoryRequests, RequestRows
 from plan_requests import LONG, planning_worker, request
 from planner_process import planner
 from postgres_server import PostgresServer
+from virtual_loop import World
 from waiting import wait_until
 
 from perseus_dist.errors import ProfileError
@@ -25,7 +28,14 @@ from perseus_dist.messages.planning_queue import PlanningQueue
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.planning_requests import MAX_TRIES, PlanningRequests
 from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
-from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueuedRequest, QueueError
+from perseus_dist.planner.store.request_queue import (
+    PATIENT,
+    URGENT,
+    QueuedRequest,
+    QueueError,
+    RequestQueue,
+    TakenRequest,
+)
 from perseus_dist.planner.worker.plan_request import PlanResult
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
 from perseus_dist.planner.worker.shared.queue_process import shared_queue
@@ -205,6 +215,44 @@ def test_requests_and_workers_of_other_versions_are_counted_apart(
     assert replace(queue.state(), oldest_others_s=0.0) == PlanningQueue(num_waiting_others=1, num_workers_others=1)
 
 
+def test_the_queue_in_memory_does_what_the_database_does(queue: PlanningRequests) -> None:
+    """So that histories in virtual time count. Lapses apart, which the tests above move the database's clock for."""
+    chance = random.Random(1)
+    both: tuple[RequestQueue, ...] = (queue, MemoryRequests(RequestRows(World())))
+    taken: list[tuple[TakenRequest, ...]] = []
+    for _ in range(300):
+        digest, worker = chance.choice("abcdefgh"), chance.choice(taken or [()])
+        match chance.choice(("ask", "look", "read", "take", "take one", "renew", "answer", "fail", "give back")):
+            case "ask":
+                row = asked(digest, chance.choice((URGENT, PATIENT)))
+                for one in both:
+                    one.ask(row)
+            case "look":
+                states = [one.look([digest]).get(digest) for one in both]
+                first, second = (s and (s.is_free, s.is_done, s.is_transient, bool(s.error)) for s in states)
+                assert first == second
+            case "read":
+                assert queue.read(digest) == both[1].read(digest)
+            case "take" | "take one" as how:
+                urgency, of = chance.choice((URGENT, PATIENT)), digest if how == "take one" else ""
+                found = [one.take(least_urgency=urgency, digest=of) for one in both]
+                assert len({(held.digest, held.body) if held else None for held in found}) == 1
+                taken += [tuple(held for held in found if held)] if all(found) else []
+            case how if worker:
+                answers = set()
+                was_tried = chance.random() < 0.5
+                for one, held in zip(both, worker, strict=True):
+                    if how == "renew":
+                        answers.add(one.renew(held, None))
+                    elif how == "answer":
+                        one.answer(held, f"of {held.digest}", b"\1")
+                    elif how == "fail":
+                        one.fail(held, "it cannot be planned")
+                    else:
+                        one.give_back(held, was_tried=was_tried)
+                assert len(answers) <= 1
+
+
 def test_a_database_without_tables_or_away_is_said(postgres: PostgresServer, tmp_path: Path) -> None:
     queue = PlanningRequests(PostgresAddress(postgres.url(postgres.fresh_database())))
     for _ in range(2):
@@ -230,8 +278,6 @@ def test_requests_and_answers_survive_their_text() -> None:
             await worker.close()
 
     made = asyncio.run(plan())
-    from perseus_dist.planner.store.request_queue import TakenRequest
-
     assert request_of(TakenRequest(digest=row.digest, body=row.body, token=1)) == one
     assert result_of(replace(one, snapshots=()), *text_of_answer("9f", made)) == made
     for damaged in ("", "[]", '{"request_id": 1}', row.body.replace("instruction", "whim")):

@@ -74,7 +74,8 @@ async def campaign(num_kills: int, seed: int) -> bool:
                 await gone[-1].end()
             async with grpc.aio.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as channel:
                 stub = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
-                await asyncio.wait_for(channel.channel_ready(), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):
+                    await channel.channel_ready()
                 await check(stub, gone + jobs, history)
                 await policies.check(stub)
                 operators = [asyncio.create_task(operate(stub, job, chance, history)) for job in jobs if job.is_known]

@@ -264,7 +264,8 @@ class VirtualAgent(RecordingAgent):
         while True:
             call = self._stream = Call(self.network, route.choose(self.address), "Attach", (), loop)
             try:
-                await asyncio.wait_for(call.is_ready.wait(), CONNECT_S)
+                async with asyncio.timeout(CONNECT_S):
+                    await call.is_ready.wait()
                 await self._send(self._attach())
                 while (data := await call.read()) is not None:
                     delay_s = FIRST_DELAY_S

@@ -153,7 +153,8 @@ class PlannerLink(threading.Thread):
             except PerseusError as error:  # a token or certificate that cannot be read, perhaps not yet
                 self._tell_trouble(str(error))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), next(delays))
+                async with asyncio.timeout(next(delays)):
+                    await self._leaving.wait()
 
     def _relay_for(self, planner: PlannerAddress) -> str | None:
         """The relay's socket, if the next stream is to go by way of it."""
@@ -250,7 +251,8 @@ class PlannerLink(threading.Thread):
                 yield
                 if self._leaving.is_set() and session.was_accepted:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._watch.is_done.wait(), _LAST_WORD_S)
+                        async with asyncio.timeout(_LAST_WORD_S):
+                            await self._watch.is_done.wait()
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
@@ -351,7 +353,8 @@ class _Session:
             if writer.done():
                 writer.result()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(reader, _READY_S)  # the planner takes what was sent, and ends the stream
+                    async with asyncio.timeout(_READY_S):
+                        await reader  # the planner takes what was sent, and ends the stream
             elif reader.done():
                 reader.result()
             else:

@@ -108,7 +108,8 @@ class LeaseServer:
     async def wait_until_free(self, timeout_s: float | None) -> bool:
         """Wait until no GPU is leased or being restored; False if that takes longer than ``timeout_s``."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._all_free.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._all_free.wait()
         return self._all_free.is_set()
 
     def drop_all(self) -> None:

@@ -54,7 +54,8 @@ class SharedAudit:
     async def leave(self) -> None:
         """Send the last records; within a moment, since the planner keeps them anyway."""
         with suppress(SharedRightsError, TimeoutError):
-            await asyncio.wait_for(self._send(), _LEAVE_S)
+            async with asyncio.timeout(_LEAVE_S):
+                await self._send()
 
     async def read(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
         """Records of all planners, in the order in which they came to the database, this one's of a moment ago too.

@@ -90,7 +90,8 @@ async def serve_queue(
             task.cancel()
         await asyncio.gather(ending, *running, return_exceptions=True)
         with suppress(QueueError, TimeoutError):
-            await asyncio.wait_for(queue.report(name, 0), _LAST_REPORT_S)
+            async with asyncio.timeout(_LAST_REPORT_S):
+                await queue.report(name, 0)
         _log.info("ends; %d requests were answered", sum(worker.num_answered for worker in workers))
     finally:
         await queue.close()

@@ -150,7 +150,8 @@ class SharedPlanning:
         """Whether a request that has its turn is planned here; where the queue has it, others see that it is."""
         if attempt.digest:
             try:
-                attempt.taken = await asyncio.wait_for(self._queue.take(digest=attempt.digest), BEGIN_PATIENCE_S)
+                async with asyncio.timeout(BEGIN_PATIENCE_S):
+                    attempt.taken = await self._queue.take(digest=attempt.digest)
             except (QueueError, TimeoutError):
                 pass  # not worth waiting for: another worker may do the same, at worst
             else:

@@ -92,12 +92,14 @@ class SharedQueue:
     async def wait_free(self, timeout_s: float) -> None:
         """Until a request may be taken, as far as that is notified; or for so long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news[False].wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._news[False].wait()
 
     async def wait_done(self, timeout_s: float) -> None:
         """The same, until a request is done."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news[True].wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._news[True].wait()
 
     async def hold(self, taken: TakenRequest, left_s: Callable[[], float | None]) -> None:
         """Renew a request that was taken, until no planner wants it any more, or another worker has it."""
