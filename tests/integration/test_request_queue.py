@@ -5,8 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from commands import run_command
 from plan_requests import LONG, planning_worker, request
 from planner_process import planner
 from postgres_server import PostgresServer
@@ -34,6 +33,11 @@ from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
 PATIENCE_S = 60.0
 LAPSE = "UPDATE perseus_dist.planning_requests SET taken_until = now() - interval '1 s' WHERE done_at = 'infinity'"
+
+
+MOSTLY_WITHOUT_POOLER = pytest.mark.parametrize(
+    "address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.stress)], indirect=True
+)
 
 
 @pytest.fixture(params=["postgres", "pgbouncer"])
@@ -377,7 +381,7 @@ def children(pid: int) -> list[int]:
     return []
 
 
-@pytest.mark.parametrize("address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.stress)], indirect=True)
+@MOSTLY_WITHOUT_POOLER
 def test_the_request_of_a_killed_worker_is_taken_by_the_next(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -419,6 +423,7 @@ def test_a_worker_that_is_ended_gives_its_request_back_at_once(
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_request_that_kills_every_worker_fails_and_others_go_on(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -443,6 +448,7 @@ def test_a_request_that_kills_every_worker_fails_and_others_go_on(
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddress, postgres: PostgresServer) -> None:
     async def test(planner: SharedPlanning) -> None:
         long = await busy(planner)
@@ -468,9 +474,10 @@ def test_processes_that_only_plan_are_seen_while_they_live_at_doctor_page_and_me
             page = client.get(running.told["web_url"], headers={"accept": "text/html"}).text
             (sentence,) = re.findall(r'id="planning"[^>]*>([^<]*)<', page)
             metrics = client.get(f"http://{running.told['metrics_address']}/metrics").text
-            asked = [sys.executable, "-m", "perseus_dist", "doctor", "--json", "--planner", running.address]
-            asked += ["--token-file", str(running.folder / "state/operator-token")]
-            findings = json.loads(subprocess.run(asked, capture_output=True, text=True, check=False).stdout)["findings"]
+            token = ("--token-file", str(running.folder / "state/operator-token"))
+            findings = json.loads(run_command("doctor", "--json", "--planner", running.address, *token).stdout)[
+                "findings"
+            ]
             of_queue = [f"{one['level']} {one['what']}" for one in findings if one["subject"] == "planning queue"]
             return sentence, metrics, of_queue
 
