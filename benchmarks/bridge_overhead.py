@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from megatron_overhead import detach
-from overhead import INSTRUCTION_S, MEGATRON, NUM_SETTLING, NUM_STAGES, TORCHRUN, Times, measure, with_path
+from overhead import MEGATRON, NUM_SETTLING, NUM_STAGES, TORCHRUN, Times, measure, sleeping, with_path
 
 _ROOT = Path(__file__).resolve().parents[1]
 _LAST = object()
@@ -86,7 +86,7 @@ def _be_rank(num_blocks: int, num_iterations: int) -> Times:
 
     options = argparse.Namespace(pp=NUM_STAGES, vp=None, dp=1, steps=10**6, tensorboard=None, save=None)
     options.save_interval, options.eval_interval, options.decentralized = None, 10**6, False
-    sleep = _sleeping()
+    sleep = sleeping()
 
     def sleeping_step(data_iterator: Any, model: Any) -> Any:
         output, loss = forward_step(data_iterator, model)
@@ -116,24 +116,6 @@ def _walk(
                 yield
                 times_s[name].append(time.perf_counter() - begin_s)
     detach()
-
-
-def _sleeping() -> Callable[[Any], Any]:
-    import torch
-
-    class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
-        @staticmethod
-        def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return x.clone()
-
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return gradient
-
-    sleep: Callable[[Any], Any] = Sleep.apply
-    return sleep
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ the start of a Python process that then imports nothing else.
 """
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from overhead import INSTRUCTION_S, NUM_STAGES, Times, measure, time_in_turn
+from overhead import NUM_STAGES, Times, measure, sleeping, time_in_turn
 
 _NUM_MICROBATCHES = 4
 _ACTIVATION = "from perseus_dist.deepspeed.activation import activate; activate('e30=')"  # no option said
@@ -53,16 +52,7 @@ def _make_engine() -> Any:
     import torch
     from deepspeed.pipe import LayerSpec, PipelineModule
 
-    class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
-        @staticmethod
-        def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return x.clone()
-
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return gradient
+    sleep = sleeping()
 
     class Layer(torch.nn.Module):  # type: ignore[misc] # torch is Any
         def __init__(self) -> None:
@@ -70,7 +60,7 @@ def _make_engine() -> Any:
             self.linear = torch.nn.Linear(8, 8)
 
         def forward(self, x: Any) -> Any:
-            return Sleep.apply(self.linear(x))
+            return sleep(self.linear(x))
 
     module = PipelineModule(
         layers=[LayerSpec(Layer), LayerSpec(Layer)],

@@ -6,11 +6,10 @@ ranks go with the adapter and with Megatron's functions as they were in turn, ag
 import is what activation adds to the start of a Python process that then imports nothing else.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
-from overhead import INSTRUCTION_S, MEGATRON, NUM_STAGES, TORCHRUN, Times, measure, time_in_turn, with_path
+from overhead import MEGATRON, NUM_STAGES, TORCHRUN, Times, measure, sleeping, time_in_turn, with_path
 
 _NUM_MICROBATCHES = 4
 _SIZE = 8
@@ -99,16 +98,7 @@ def _make_stage() -> Any:
     from megatron.core.transformer.module import MegatronModule
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
-        @staticmethod
-        def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return x.clone()
-
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return gradient
+    sleep = sleeping()
 
     class Stage(MegatronModule):  # type: ignore[misc] # Megatron is Any
         model_type = ModelType.encoder_or_decoder
@@ -123,7 +113,7 @@ def _make_stage() -> Any:
             self.received = received[0] if isinstance(received, list) else received
 
         def forward(self, batch: Any) -> Any:
-            return Sleep.apply(self.linear(batch if self.received is None else self.received))
+            return sleep(self.linear(batch if self.received is None else self.received))
 
     return Stage(
         TransformerConfig(

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from measuring import conditions, print_table, record_result
 
@@ -27,6 +28,25 @@ _COLUMNS = ("iterations", "number", "median [ms]", "mean [ms]", "longer, of bloc
 
 Times = dict[str, list[float]]
 """Seconds of each iteration, ``without`` the adapter and ``with`` it."""
+
+
+def sleeping() -> Callable[[Any], Any]:
+    """A function of a tensor that takes ``INSTRUCTION_S`` forward, and as long backward, and changes nothing."""
+    import torch
+
+    class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
+            time.sleep(INSTRUCTION_S)
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
+            time.sleep(INSTRUCTION_S)
+            return gradient
+
+    sleep: Callable[[Any], Any] = Sleep.apply
+    return sleep
 
 
 def measure(

@@ -5,10 +5,9 @@ backwards sleep for 50 ms each, so that nothing but the host's own work can make
 and without the adapter in turn, agents included, block by block.
 """
 
-import time
 from typing import Any
 
-from overhead import INSTRUCTION_S, NUM_STAGES, TORCHRUN, Times, measure, time_in_turn
+from overhead import NUM_STAGES, TORCHRUN, Times, measure, sleeping, time_in_turn
 
 _NUM_MICROBATCHES = 4
 _SIZE = 8
@@ -53,16 +52,7 @@ def _be_rank(num_blocks: int, num_iterations: int) -> Times:
 def _make_layer() -> Any:
     import torch
 
-    class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
-        @staticmethod
-        def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return x.clone()
-
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(INSTRUCTION_S)
-            return gradient
+    sleep = sleeping()
 
     class Layer(torch.nn.Module):  # type: ignore[misc] # torch is Any
         def __init__(self) -> None:
@@ -70,7 +60,7 @@ def _make_layer() -> Any:
             self.linear = torch.nn.Linear(_SIZE, _SIZE)
 
         def forward(self, x: Any) -> Any:
-            return Sleep.apply(self.linear(x))
+            return sleep(self.linear(x))
 
     return Layer()
 

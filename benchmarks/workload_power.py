@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls  # type: ignore[import-untyped]
 from workload_files import Array, Workload
 
 from perseus_dist.planning.schedule.instruction import Kind
@@ -58,6 +57,8 @@ class PowerFit:
     def powers(self, *, without: int | None = None) -> Powers:
         """By all plans but the one with this index."""
         rows = self._rows if without is None else np.delete(self._rows, without, axis=0)
+        from scipy.optimize import nnls  # type: ignore[import-untyped]  # a quarter of a second, in each test worker
+
         smooth = _smooth(self._pp)
         table = np.concatenate([rows.reshape(-1, rows.shape[2]), smooth])
         wanted = np.append(np.ones(len(table) - len(smooth)), np.zeros(len(smooth)))

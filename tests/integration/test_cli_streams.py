@@ -41,8 +41,16 @@ def perseus_dist(line: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", [PLAN, f"{PLAN} --json", f"schedule {SCHEDULE}", "--help", "plan --help"])
+@pytest.mark.parametrize(
+    ("command", "unbuffered"),
+    [
+        *((command, "") for command in (f"{PLAN} --json", f"schedule {SCHEDULE}", "--help")),
+        *((command, "1") for command in (PLAN, "plan --help")),
+        *(pytest.param(command, "", marks=pytest.mark.stress) for command in (PLAN, "plan --help")),
+        pytest.param(f"{PLAN} --json", "1", marks=pytest.mark.stress),
+        *(pytest.param(command, "1", marks=pytest.mark.stress) for command in (f"schedule {SCHEDULE}", "--help")),
+    ],
+)
 def test_an_output_that_cannot_be_written_is_refused_in_a_line(command: str, unbuffered: str) -> None:
     for redirection, why in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
         done = perseus_dist(f"{command} {redirection}", PYTHONUNBUFFERED=unbuffered)
@@ -101,7 +109,9 @@ def test_names_that_the_locale_cannot_spell_are_drawn(tmp_path: Path) -> None:
     assert drawn.exists()
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii:strict", *(pytest.param(name, marks=pytest.mark.stress) for name in ("ascii", "latin-1"))]
+)
 def test_what_an_output_cannot_spell_is_written_as_an_escape(tmp_path: Path, encoding: str) -> None:
     """All results had been written when the line that names them ended in a traceback."""
     profile = tmp_path / "ł 1.csv"

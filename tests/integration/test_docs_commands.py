@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_command
 
 from perseus_dist.cli.parser import build_parser
 from perseus_dist.training.options import add_options
@@ -65,6 +66,8 @@ NOT_RUN = {
     ),
 }
 OPTION = re.compile(r"--[a-z][a-z-]+")
+PLAIN = re.compile(r"perseus-dist (?!sim )[\w ./,=-]+( > [\w.]+)?")
+"""A command that no shell reads more into, and that is no process of its own."""
 
 
 def fences(page: Path) -> list[tuple[str, str]]:
@@ -144,10 +147,21 @@ def check_extras(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.name)
-def test_commands_run(page: Path, tmp_path: Path) -> None:
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of README.md by a shell, as a reader does; a page of plain ``perseus-dist`` lines within this process."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    lines = [command for command in commands(page) if is_run(command)]
+    if page.name != "README.md" and all(map(PLAIN.fullmatch, lines)):
+        monkeypatch.chdir(tmp_path)
+        for line in lines:
+            _, *words = shlex.split(line.partition(" > ")[0])
+            ran = run_command(*words)
+            assert ran.returncode == 0, ran.stderr
+            if file := line.partition(" > ")[2]:
+                Path(file).write_text(ran.stdout)
+        return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = "\n".join(["set -euo pipefail", *filter(is_run, commands(page))])
+    script = "\n".join(["set -euo pipefail", *lines])
     ran = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,

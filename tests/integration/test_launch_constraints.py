@@ -80,4 +80,3 @@ def test_a_package_that_is_asked_for_no_more_is_named_though_installed(checkout:
     assert ran.stderr.startswith("constraints.txt pins what nothing asks for: trustme==")
     constraints(checkout)
     assert "trustme==" not in (checkout / "constraints.txt").read_text()
-    assert constraints(checkout, "--check").returncode == 0

@@ -141,7 +141,9 @@ def test_without_rights_it_observes_and_says_why(tmp_path: Path) -> None:
     assert len(found["points"]) == 4
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.stress), signal.SIGKILL]
+)
 def test_clocks_are_free_however_it_ends(number: signal.Signals, machine: SimulatedMachine, tmp_path: Path) -> None:
     gpu = machine.gpu(0)
     with start(machine, "--out", str(tmp_path / "out")) as process:

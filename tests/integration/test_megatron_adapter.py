@@ -5,7 +5,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ PAIRS: dict[str, dict[str, Any]] = {
     },
 }
 CASES |= PAIRS
+SECOND_OF_A_KIND = ("pp=4,m=8,vpp=2,overlap=True", "pp=2,m=4,vpp=2,ep=2", "pp=2,m=6,vpp=2,ep=2,group=3")
 WITHOUT_RECORD = (*PAIRS, "pp=2,m=4,dp=2", "pp=2,m=4,vpp=2,dp=1", "pp=2,m=2,ep=2")
 
 
@@ -149,10 +150,12 @@ def expected_schedule(case: dict[str, Any]) -> Schedule:
     return overlapped(schedule) if case.get("pairs") else schedule
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.stress] if name in PAIRS and "vpp" in name else []) for name in CASES],
-)
+def in_tiers(names: Iterable[str], second: Sequence[str] = SECOND_OF_A_KIND) -> list[Any]:
+    """Cases, of which those that are much as another are the stress tier's."""
+    return [pytest.param(name, marks=[pytest.mark.stress] if name in second else []) for name in names]
+
+
+@pytest.mark.parametrize("name", in_tiers(CASES))
 def test_boundaries_are_those_of_megatrons_schedule(harness: MegatronHarness, name: str) -> None:
     check_case(harness, name)
 
@@ -163,7 +166,7 @@ def test_boundaries_on_other_versions(other: MegatronHarness, name: str) -> None
 
 
 @pytest.mark.parametrize("other", ["0.19.2"], indirect=True)
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", in_tiers(PAIRS, SECOND_OF_A_KIND[-1:]))
 def test_pairs_that_run_as_one_on_the_newest_version(other: MegatronHarness, name: str) -> None:
     check_case(other, name)
 
@@ -195,7 +198,7 @@ def check_case(harness: MegatronHarness, name: str) -> None:
     assert all([i.kind for i in order if i.kind in (REDUCE, STEP)] == constants for order in schedule.ranks)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in WITHOUT_RECORD])
+@pytest.mark.parametrize("name", in_tiers(name for name in CASES if name not in WITHOUT_RECORD))
 def test_orders_are_those_that_were_recorded_by_other_means(
     harness: MegatronHarness, shared_data: Path, name: str
 ) -> None:

@@ -64,7 +64,7 @@ class Parser:
         return Parsed(int(self.worker.stdout.readline()), self.output.read_text())
 
 
-@pytest.fixture(scope="module", params=["0.17.1", "0.19.2"])
+@pytest.fixture(scope="module", params=[pytest.param("0.17.1", marks=pytest.mark.stress), "0.19.2"])
 def parser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parser]:
     folder = MEGATRON / request.param
     if not folder.is_dir():

@@ -194,7 +194,7 @@ def test_it_goes_on_after_planner_and_agent_were_killed() -> None:
         assert mean_j(again) == pytest.approx(mean_j(planned), rel=0.002)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+@pytest.mark.parametrize("share", [0.1, pytest.param(0.5, marks=pytest.mark.stress), 0.95])
 def test_an_agent_killed_within_an_iteration_begins_with_the_next_one(share: float) -> None:
     with profiled() as job:
         planned = train(job, 30)[-5:]
@@ -206,7 +206,9 @@ def test_an_agent_killed_within_an_iteration_begins_with_the_next_one(share: flo
         assert mean_j(train(job, 40)[-5:]) == pytest.approx(mean_j(planned), rel=0.002)
 
 
-@pytest.mark.parametrize("slowness", [(1.3, 1.0, 1.0, 1.0), (0.6, 1.0, 1.0, 0.6), (0.5,) * 4])
+@pytest.mark.parametrize(
+    "slowness", [(1.3, 1.0, 1.0, 1.0), pytest.param((0.6, 1.0, 1.0, 0.6), marks=pytest.mark.stress), (0.5,) * 4]
+)
 def test_phases_that_are_late_twice_give_way_to_one_clock_for_each_rank(slowness: tuple[float, ...]) -> None:
     """The profile is of other GPUs: no moment of its plan fits."""
 

@@ -25,6 +25,7 @@ def test_deepspeeds_launcher() -> None:
     _compare("deepspeed", seed=1)
 
 
+@pytest.mark.stress
 def test_the_oldest_deepspeeds_launcher() -> None:
     folder = os.environ.get("PERSEUS_TEST_DEEPSPEED_OLD")
     if folder is None:

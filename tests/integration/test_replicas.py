@@ -131,16 +131,21 @@ def test_jobs_of_a_killed_replica_go_on_at_the_other(
         asyncio.run(play(dying))
 
 
+def one_operator(folder: Path) -> list[str]:
+    """An operator's token that both replicas have; the options of commands with it."""
+    for name in ("first", "second"):
+        (folder / name / "state").mkdir(parents=True, mode=0o700)
+        write_private(folder / name / "state" / "operator-token", "an-operator\n")
+    return ["--token-file", str(folder / "first" / "state" / "operator-token")]
+
+
 def test_the_audit_record_of_one_replica_has_what_all_have_recorded(
     postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also of one that is gone; while the database is away, each has its own, and says so."""
     url = postgres.url(postgres.fresh_database())
     addresses = first, second = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
-    for name in ("first", "second"):
-        (tmp_path / name / "state").mkdir(parents=True, mode=0o700)
-        write_private(tmp_path / name / "state" / "operator-token", "an-operator\n")
-    options = ["--token-file", str(tmp_path / "first" / "state" / "operator-token")]
+    options = one_operator(tmp_path)
 
     def run(*words: str) -> str:
         assert main([*words, *options]) == 0
@@ -183,10 +188,7 @@ def test_named_tokens_are_made_and_revoked_for_all_replicas(
     """Also for one that was away; while the database is, none is made, and a revocation is made up for."""
     url = postgres.url(postgres.fresh_database())
     addresses = first, second = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
-    for name in ("first", "second"):
-        (tmp_path / name / "state").mkdir(parents=True, mode=0o700)
-        write_private(tmp_path / name / "state" / "operator-token", "an-operator\n")
-    options = ["--token-file", str(tmp_path / "first" / "state" / "operator-token")]
+    options = one_operator(tmp_path)
 
     def token(*words: str, at: str, code: int = 0) -> str:
         assert main(["token", *words, "--planner", at, *options]) == code

@@ -6,8 +6,6 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from commands import run_command
 from memory_requests import MemoryRequests, RequestRows
 from plan_requests import LONG, planning_worker, request
 from planner_process import planner
@@ -44,6 +43,11 @@ from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
 PATIENCE_S = 60.0
 LAPSE = "UPDATE perseus_dist.planning_requests SET taken_until = now() - interval '1 s' WHERE done_at = 'infinity'"
+
+
+MOSTLY_WITHOUT_POOLER = pytest.mark.parametrize(
+    "address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.stress)], indirect=True
+)
 
 
 @pytest.fixture(params=["postgres", "pgbouncer"])
@@ -423,7 +427,7 @@ def children(pid: int) -> list[int]:
     return []
 
 
-@pytest.mark.parametrize("address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.stress)], indirect=True)
+@MOSTLY_WITHOUT_POOLER
 def test_the_request_of_a_killed_worker_is_taken_by_the_next(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -465,6 +469,7 @@ def test_a_worker_that_is_ended_gives_its_request_back_at_once(
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_request_that_kills_every_worker_fails_and_others_go_on(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -489,6 +494,7 @@ def test_a_request_that_kills_every_worker_fails_and_others_go_on(
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddress, postgres: PostgresServer) -> None:
     async def test(planner: SharedPlanning) -> None:
         long = await busy(planner)
@@ -514,9 +520,10 @@ def test_processes_that_only_plan_are_seen_while_they_live_at_doctor_page_and_me
             page = client.get(running.told["web_url"], headers={"accept": "text/html"}).text
             (sentence,) = re.findall(r'id="planning"[^>]*>([^<]*)<', page)
             metrics = client.get(f"http://{running.told['metrics_address']}/metrics").text
-            asked = [sys.executable, "-m", "perseus_dist", "doctor", "--json", "--planner", running.address]
-            asked += ["--token-file", str(running.folder / "state/operator-token")]
-            findings = json.loads(subprocess.run(asked, capture_output=True, text=True, check=False).stdout)["findings"]
+            token = ("--token-file", str(running.folder / "state/operator-token"))
+            findings = json.loads(run_command("doctor", "--json", "--planner", running.address, *token).stdout)[
+                "findings"
+            ]
             of_queue = [f"{one['level']} {one['what']}" for one in findings if one["subject"] == "planning queue"]
             return sentence, metrics, of_queue
 

@@ -333,10 +333,13 @@ def test_a_gpu_that_is_slow_where_the_plan_was_slow_gets_a_plan_of_its_own(
     "lost",
     [
         [{"iteration": 15, "kill": "agent", "rank": 2}],
-        [{"iteration": 15, "kill": "agent", "rank": 2}, {"iteration": 17, "restart": "agent", "rank": 2}],
+        pytest.param(
+            [{"iteration": 15, "kill": "agent", "rank": 2}, {"iteration": 17, "restart": "agent", "rank": 2}],
+            marks=pytest.mark.stress,
+        ),
         [{"iteration": 15, "stop": "agent", "rank": 2}],
         [{"iteration": 25, "kill": "planner"}],
-        [{"iteration": 25, "partition": True}],
+        pytest.param([{"iteration": 25, "partition": True}], marks=pytest.mark.stress),
         [
             {"iteration": 15, "kill": "agent", "rank": 2},
             {"iteration": 20, "kill": "agent", "rank": 1},

@@ -130,7 +130,6 @@ class Guard:
         reference_s: [s] an iteration at full clocks, by the newest that are known; None before there are any.
         lost_s: [s] by which iterations under plans took longer than allowed, as far as probes have confirmed it.
         num_probes: Ordered so far.
-        num_breaches: So far.
         breach: One that the life cycle has not acted upon yet.
     """
 
@@ -138,7 +137,6 @@ class Guard:
     reference_s: float | None = None
     lost_s: float = 0.0
     num_probes: int = 0
-    num_breaches: int = 0
     breach: Breach | None = None
 
     _first: int = 0  # of the plan in force
@@ -361,7 +359,6 @@ class Guard:
         is_sure = excess - self.policy.sure_z * error > self.policy.tolerance
         is_slow = is_sure or (self._was_slow and was_slow)
         if is_slow or self._ledger_s > self.policy.budget_iterations * allowed_s:
-            self.num_breaches += 1
             self.breach = Breach(
                 reference_s=self.reference_s,
                 allowed_s=allowed_s,
