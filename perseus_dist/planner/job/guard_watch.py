@@ -236,6 +236,7 @@ class GuardWatch:
         self.swept_until = min(self.swept_until, iteration)
         self._ended_early = None
         self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
+        self.own_plans_held_until = min(self.own_plans_held_until, iteration + _FIRST_OWN_HOLD)
 
     @property
     def is_passing(self) -> bool:
