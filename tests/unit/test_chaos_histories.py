@@ -292,6 +292,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(33164, "settled_time", id="full clocks are known by five noisy iterations"),
         pytest.param(7069, "profile_truth", id="a node is slow at two clocks of the sweep that nothing runs at"),
         pytest.param(21024, "reported_saving", id="a job ends two iterations after its first plan"),
+        pytest.param(22328, "reported_saving", id="a plan that was swept under a power cap of all outlives it"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )
