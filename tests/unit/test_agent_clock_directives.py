@@ -57,6 +57,17 @@ def test_clocks_are_at_their_highest_from_the_second_iteration_of_a_probe_on() -
     assert not any(made.is_at_full_clocks(iteration) for iteration in range(12))
 
 
+def test_times_are_wanted_of_the_second_iteration_after_a_sweep_and_of_a_probes_last() -> None:
+    """Links that became slow in the sweep were known only by the first probe of a plan that knew nothing of them."""
+    made = orders()
+    assert not any(made.is_timed(iteration) for iteration in range(1, 12))
+    made.apply(Sweep(sweep_id=1, first_iteration=3, iterations_per_clock=2, clocks_mhz=CLOCKS_MHZ), 1)
+    made.apply(StopSweep(sweep_id=1, first_iteration=7), 5)
+    assert [iteration for iteration in range(1, 12) if made.is_timed(iteration)] == [8]
+    made.apply(Probe(first_iteration=9, num_iterations=2), 8)
+    assert [iteration for iteration in range(1, 12) if made.is_timed(iteration)] == [8, 10]
+
+
 def test_a_probe_that_comes_late_begins_with_the_next_iteration_and_ends_with_the_others() -> None:
     made = orders()
     made.apply(Probe(first_iteration=5, num_iterations=3), 6)

@@ -239,6 +239,30 @@ def test_settled_iterations_are_judged_by_their_median() -> None:
     assert sentences(settled_time, played(SLOW, OVER, time_s=over(range(50, 61), 3.0)))
 
 
+def test_medians_that_noise_moves_are_no_lateness_where_iterations_take_as_long_one_by_one() -> None:
+    without_s = {i: 1.0 + 0.01 * (i % 20 - 10) / 10 for i in range(NUM)}
+    late = {i: time_s * (1.012 if 54 <= i < 63 else 1.0) for i, time_s in without_s.items()}
+    middle = sorted(without_s[i] for i in range(50, 70))
+    assert sentences(settled_time, played(SLOW, OVER, time_s=late, without_s=without_s)) == []
+    assert middle[9] < 1.0 <= middle[10]
+    all_late = {i: 1.008 * time_s for i, time_s in without_s.items()}
+    assert sentences(settled_time, played(SLOW, OVER, time_s=all_late, without_s=without_s))
+
+
+def test_a_slower_target_is_a_multiple_of_what_noise_lets_be_known() -> None:
+    """Five noisy iterations at full clocks were 0.5 % longer than those that are judged by: 33164."""
+    slower = TargetOrder(iteration=0, target="slowdown=1.05")
+    noisy = {i: 1.0 + 0.01 * (-1) ** i for i in range(NUM)}
+    quiet = dict.fromkeys(range(NUM), 1.0)
+    for share, without_s, is_broken in ((0.009, noisy, False), (0.009, quiet, True), (0.02, noisy, True)):
+        times_s = {i: 1.05 * (1 + share) * time_s for i, time_s in without_s.items()}
+        probed = {*range(10), *range(31, 36), *range(40, 45)}
+        run = played(slower, SLOW, OVER, time_s=times_s, without_s=without_s, unfollowed=probed)
+        assert bool(sentences(settled_time, run)) is is_broken
+    late = {i: 1.009 * time_s for i, time_s in noisy.items()}
+    assert sentences(settled_time, played(SLOW, OVER, time_s=late, without_s=noisy)), "T_min needs no multiple"
+
+
 # ---- settled_plan ----------------------------------------------------------------------------------------------------
 
 
@@ -334,6 +358,22 @@ def test_the_profile_in_force_is_the_truth() -> None:
     assert sentence.endswith("stage 1 F at 1410 MHz 0.108000 s, truly 0.100000 s (+8.0 %)")
     assert sentences(profile_truth, played(profile=(replace(ROW, energy_j=41.0),)))
     assert sentences(profile_truth, played(profile=(replace(ROW, energy_j=41.0), replace(ROW, energy_j=39.0)))) == []
+
+
+def test_what_slows_all_replicas_in_a_sweep_may_look_like_a_clock_that_nothing_runs_at() -> None:
+    job = replace(JOB, pp=1)
+    lower = replace(ROW, stage=0, clock_mhz=1200, time_s=0.104)
+    profile = (replace(ROW, stage=0), lower)
+    sweep: dict[str, Any] = {"sweeps": range(10, 20), "time_s": over(range(10, 20), 1.2), "job": job}
+    both = [SlowDown(iteration=12, node=0, slowdown=1.04), SlowDown(iteration=15, node=0, slowdown=1.0)]
+    assert sentences(profile_truth, played(*both, profile=profile, **sweep)) == []
+    assert sentences(profile_truth, played(profile=profile, **sweep))
+    highest = (replace(ROW, stage=0, time_s=0.104),)
+    assert sentences(profile_truth, played(*both, profile=highest, **sweep)), "probes show it"
+    one = [SlowDown(iteration=12, rank=0, slowdown=1.04), SlowDown(iteration=15, rank=0, slowdown=1.0)]
+    assert sentences(profile_truth, played(*one, profile=profile, **sweep)), "the other replica was well"
+    slower = TargetOrder(iteration=0, target="slowdown=1.1")
+    assert sentences(profile_truth, played(slower, *both, profile=profile, **sweep)), "its clocks are followed"
 
 
 def test_noise_excuses_as_much_as_it_explains() -> None:
@@ -462,6 +502,15 @@ def test_doubt_excuses_as_much_as_faults_have_changed_and_little_else() -> None:
         ],
     )
     assert sentences(reported_saving, run) == []
+
+
+def test_a_saving_of_three_iterations_may_be_in_doubt_as_a_whole() -> None:
+    first: dict[str, Any] = {"unfollowed": range(3, NUM), "num": NUM}
+    assert sentences(reported_saving, played(saved_j=45.0, saved_doubt_j=45.0, **first)) == []
+    assert sentences(reported_saving, played(saved_j=45.0, saved_doubt_j=5.0, **first))
+    assert sentences(reported_saving, played(saved_j=10.0, saved_doubt_j=1e6, **first))
+    longer: dict[str, Any] = {**first, "unfollowed": range(4, NUM)}
+    assert sentences(reported_saving, played(saved_j=60.0, saved_doubt_j=60.0, **longer))
 
 
 def test_a_planner_that_is_down_says_nothing() -> None:

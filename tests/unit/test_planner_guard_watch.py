@@ -130,6 +130,18 @@ def test_what_was_held_until_a_later_iteration_ends_where_training_goes_back() -
     assert watch.guard.reference_s == 2.0
 
 
+def test_own_plans_are_given_up_for_longer_each_time_but_not_for_iterations_that_training_repeats() -> None:
+    watch = begun()
+    for _ in range(3):
+        watch.fall_from_own_plans(5000)
+    assert (watch.num_falls, watch.own_plans_held_until) == (3, 5000 + 4 * 64)
+    watch.go_back(100)
+    assert watch.own_plans_held_until == 164
+    watch.own_plans_held_until = 0
+    watch.go_back(50)
+    assert watch.own_plans_held_until == 0
+
+
 @pytest.mark.parametrize(
     ("kind_ratio", "may_sweep"),
     [(0.0, True), (1.1, True), (1.0, False)],

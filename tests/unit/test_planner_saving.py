@@ -213,6 +213,38 @@ def test_a_plan_of_a_wrong_profile_saves_against_full_clocks_that_were_measured(
     assert saving.saved_j == pytest.approx(10 * 180)
 
 
+@pytest.mark.parametrize(("time_s", "is_of_window"), [(2.25, True), (2.6, False)], ids=["as it says", "longer"])
+def test_a_probe_after_a_cap_of_all_tells_of_plans_that_were_made_under_it(
+    *, time_s: float, is_of_window: bool
+) -> None:
+    """Their iterations take what the profile says, 15 % longer than full clocks by now, and draw less than the cap."""
+    capped = FullClocks(time_s=2.3, energy_j=1000.0, num_iterations=5, weight=25.0, meter_s=METER_SHARE * PERIOD_S)
+    wrong = Followed(key="wrong", time_s=2.29, stretch=0.995, rate_j=35.0)
+    own = Followed(key="own", time_s=2.31, stretch=0.998, rate_j=35.0, is_waiting=True)
+    saving = Saving()
+    saving.begin(capped)
+    plan(saving, 9, 2.29, 965.0, number=0, plan=wrong)
+    plan(saving, 4, time_s, 985.0, number=9, plan=own)
+    probe(saving, 13, 2.0, 1200.0)
+    plan(saving, 8, time_s, 980.0, number=16, plan=wrong)
+    wrong_j = 9 * 35 + 8 * 220
+    assert (saving.saved_j == pytest.approx(wrong_j + 4 * 215, rel=0.05)) is is_of_window
+
+
+def test_a_straggler_that_is_over_in_a_probe_was_there_before_it() -> None:
+    """A good profile: the plan that waits takes as long as the straggler does."""
+    saving = begun()
+    plan(saving, 9, number=0)
+    own = Followed(key="own", time_s=2.3, stretch=1.0, rate_j=150.0, is_waiting=True)
+    with_straggler = FullClocks(time_s=2.3, energy_j=1300.0, num_iterations=3, weight=9.0)
+    saving._states.append(with_straggler)
+    saving.full = with_straggler
+    plan(saving, 6, 2.3, 1150.0, number=9, plan=own)
+    probe(saving, 15)
+    plan(saving, 8, number=18)
+    assert saving.saved_j == pytest.approx(17 * 100 + 6 * 150, abs=30)
+
+
 def test_one_iteration_of_a_counter_that_ticks_rarely_is_no_measure_of_what_others_save() -> None:
     saving = Saving()
     meter_s = METER_SHARE * PERIOD_S

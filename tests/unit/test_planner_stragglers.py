@@ -24,6 +24,7 @@ from perseus_dist.planner.job.facts.decisions import SwitchDecided
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.runs import BaselineMeasured, JobRegistered, ScheduleReceived
 from perseus_dist.planner.job.facts.sweeps import SamplesReceived, SweepBegun, SweepEnded
+from perseus_dist.planner.job.guard import Breach
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose
 from perseus_dist.planner.lifecycle.events import (
     Answer,
@@ -652,6 +653,60 @@ def test_several_stragglers_wait_for_the_slowest_on_plans_of_their_own() -> None
     num_requests = len(world.requests)
     world.until(lambda: own(world, 2) > 0)
     assert len(world.requests) == num_requests
+
+
+def waiting_world() -> World:
+    """Pipeline 0 waits for pipeline 1, which follows a plan of its own."""
+    world = World()
+    world.iterate(20)
+    world.cap_mhz[3] = 1100
+    world.until(lambda: own(world, 1) > 0)
+    world.iterate(6)
+    assert world.points[0] > 0
+    return world
+
+
+def test_iterations_that_are_later_than_full_clocks_beside_the_same_stragglers_are_looked_into() -> None:
+    """Ranks at their power limit that were asked for less were expected to be faster: 2 % late for good."""
+    world = waiting_world()
+    guard = world.job.enforcement.guard.guard
+    guard.reference_s = world.times_s[-1] / 1.03
+    why = "iterations take longer than the stragglers that are waited for made them at full clocks"
+    world.iterate(20)
+    assert guard._suspicion != why, "the reference is of before the straggler"
+    world.job.enforcement.measured_at_s = world.now_s
+    world.iterate()
+    assert guard._suspicion == why
+
+
+def test_plans_for_stragglers_that_are_late_give_way_to_full_clocks_for_a_while() -> None:
+    world = waiting_world()
+    watch, iteration_s = world.job.enforcement.guard, world.times_s[-1]
+    verdicts = slow_ranks(world)
+    breach = Breach(reference_s=iteration_s, allowed_s=iteration_s, observed_s=1.03 * iteration_s, lost_s=1.0)
+    for num_iterations in (64, 128):
+        watch.guard.breach = breach
+        world.iterate(2)
+        assert own(world, 1) == 0
+        assert world.points[1] == full_point(world)
+        assert world.points[0] > 0, "waiting is not what was late"
+        assert slow_ranks(world) == verdicts
+        assert any("pipelines with stragglers run at full clocks" in sentence for sentence in world.log)
+        assert watch.own_plans_held_until - world.iteration in range(num_iterations - 3, num_iterations + 1)
+        world.iterate(num_iterations - 8)
+        assert own(world, 1) == 0
+        world.until(lambda: own(world, 1) > 0)
+
+
+def test_where_what_is_waited_for_is_longer_than_full_clocks_waiting_ends() -> None:
+    world = waiting_world()
+    watch, reference_s = world.job.enforcement.guard, world.times_s[-1] / 1.1
+    watch.guard.breach = Breach(
+        reference_s=reference_s, allowed_s=reference_s, observed_s=1.1 * reference_s, lost_s=1.0
+    )
+    world.tell(Tick())
+    assert slow_ranks(world) == []
+    assert watch.own_plans_held_until == 0
 
 
 def test_an_agent_that_dies_is_not_waited_for() -> None:

@@ -45,10 +45,11 @@ class ClockDirectives:
         return self.row(iteration) == RELEASED
 
     def is_timed(self, iteration: int) -> bool:
-        """Whether the planner wants its times: the last of a probe, and some under a plan where it asks for them."""
+        """Whether the planner wants its times: after a sweep, the last of a probe, and some under a plan if asked."""
+        is_after_sweep = iteration == self.sweeper.end_iteration + 1  # clocks are at their highest as it begins
         is_last_probed = bool(self._probed) and iteration == self._probed[-1]
         is_planned = self.wants_timelines and self.row(iteration).point != NO_POINT
-        return is_last_probed or (is_planned and is_regular(iteration))
+        return is_after_sweep or is_last_probed or (is_planned and is_regular(iteration))
 
     def is_at_full_clocks(self, iteration: int) -> bool:
         """Whether a probe, and no sweep, has brought all clocks to their highest before it begins."""

@@ -28,13 +28,14 @@ class Sweeper:
     """At most one sweep at a time; the newest one counts.
 
     Attributes:
+        end_iteration: The first behind the newest sweep, before any -1.
         trouble: What could not be measured in the last step, in a sentence; empty otherwise.
     """
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
         self._sweep: Sweep | None = None
-        self._end_iteration = NO_ITERATION
+        self.end_iteration = NO_ITERATION
         self._current: Recorder | None = None
         self._finished: deque[Recorder] = deque()
         self._settled: tuple[int, int] | None = None  # (clock, since)
@@ -52,14 +53,14 @@ class Sweeper:
         if sweep != self._sweep:
             self._current = None
             self._sweep = sweep
-        self._end_iteration = sweep.first_iteration + sweep.iterations_per_clock * len(sweep.clocks_mhz)
-        if iteration >= self._end_iteration:
+        self.end_iteration = sweep.first_iteration + sweep.iterations_per_clock * len(sweep.clocks_mhz)
+        if iteration >= self.end_iteration:
             self._sweep = None
 
     def stop(self, stop: StopSweep) -> None:
         """Hold no clock from its iteration on."""
         if self._sweep is not None and stop.sweep_id == self._sweep.sweep_id:
-            self._end_iteration = min(self._end_iteration, stop.first_iteration)
+            self.end_iteration = min(self.end_iteration, stop.first_iteration)
 
     def suspend(self, iteration: int) -> None:
         """Go no further than the clock that an iteration holds: only the planner sees that lower ones do not pay."""
@@ -67,7 +68,7 @@ class Sweeper:
             step = self._step(iteration)
             num_steps = 0 if step is None else step + 1
             end = self._sweep.first_iteration + self._sweep.iterations_per_clock * num_steps
-            self._end_iteration = min(self._end_iteration, end)
+            self.end_iteration = min(self.end_iteration, end)
 
     def abandon(self) -> None:
         """Hold no clock any more, and drop what was not measured to its end."""
@@ -94,7 +95,7 @@ class Sweeper:
                 clock_mhz=self._sweep.clocks_mhz[step],
                 begin_ns=time_ns,
             )
-        if iteration >= self._end_iteration:
+        if iteration >= self.end_iteration:
             self._sweep = None
         self._is_in_step = True
         self._open_span(time_ns)
@@ -170,7 +171,7 @@ class Sweeper:
         )
 
     def _step(self, iteration: int) -> int | None:
-        if self._sweep is None or not self._sweep.first_iteration <= iteration < self._end_iteration:
+        if self._sweep is None or not self._sweep.first_iteration <= iteration < self.end_iteration:
             return None
         return (iteration - self._sweep.first_iteration) // self._sweep.iterations_per_clock
 

@@ -25,6 +25,7 @@ _NUM_RESTED = 64
 _STEADY = 0.02
 _NUM_FIRST, _NUM_FASTER = 3, 8  # iterations at full clocks, before and after they have become faster
 _NUM_ON_TIME = 2
+_NUM_CLEAR = 2  # iterations that a probe counts
 _MAX_UNSEEN = 3  # plans in a row that no probe sees: where plans change all the time, gaps begin no more with each
 _USUAL_NOISE = 0.01
 _LEAST_NOISE = 1e-4
@@ -130,6 +131,7 @@ class Guard:
         reference_s: [s] an iteration at full clocks, by the newest that are known; None before there are any.
         lost_s: [s] by which iterations under plans took longer than allowed, as far as probes have confirmed it.
         num_probes: Ordered so far.
+        num_measured: Iterations at full clocks that the reference was measured by, but for a probe's first two.
         breach: One that the life cycle has not acted upon yet.
     """
 
@@ -137,6 +139,7 @@ class Guard:
     reference_s: float | None = None
     lost_s: float = 0.0
     num_probes: int = 0
+    num_measured: int = 0
     breach: Breach | None = None
 
     _first: int = 0  # of the plan in force
@@ -266,6 +269,13 @@ class Guard:
         """Whether a probe has been ordered that the plan has not been judged by; under another plan it will not be."""
         return self._is_probing
 
+    def clear_excess(self, allowed: Callable[[float], float]) -> float:
+        """Share by which the plan's iterations take longer than is allowed by the newest reference, beyond doubt."""
+        if self.reference_s is None or len(self._planned_s) < _NUM_CLEAR:
+            return 0.0
+        doubt = self.policy.z * self.noise * math.sqrt(_MEDIAN_INFLATION * (1 / len(self._planned_s) + 1 / _NUM_CLEAR))
+        return median(self._planned_s) / allowed(self.reference_s) - 1 - doubt
+
     @property
     def is_trusting(self) -> bool:
         """Whether several probes in a row have found nothing, and the plan has nearly always kept the promise."""
@@ -310,8 +320,10 @@ class Guard:
         self._free_s.append(time_s)
         self._rested_s.append(time_s)
         before_s, self.reference_s = self.reference_s, median(self._free_s)
-        if len(self._free_s) >= self.policy.num_probe_iterations - 1 and self._num_unjudged:
-            self._compare(before_s, allowed)
+        if len(self._free_s) >= self.policy.num_probe_iterations - 1:
+            self.num_measured += 1
+            if self._num_unjudged:
+                self._compare(before_s, allowed)
 
     def _judge_planned(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
         # A pause, as for a checkpoint, is no plan's fault; a plan that is slow is slow in most iterations.

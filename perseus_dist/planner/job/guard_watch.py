@@ -21,6 +21,7 @@ _CLEARLY_SLOWER = 0.005
 _MAX_LATE = 64  # iterations that a switch is waited for
 _MAX_PROBE_LEAD = 63  # iterations
 _FIRST_HOLD = 4  # iterations
+_FIRST_OWN_HOLD = 64  # iterations
 _MAX_DOUBLINGS = 10
 _EARLIEST = 8  # iterations of a hold that ends early
 _EARLY_GAP = 128  # iterations between two holds that end early, unless what the plan lost is made up for before
@@ -56,7 +57,9 @@ class GuardWatch:
         num_falls: Plans that were given up in breach of the promise.
         num_wait_falls, num_plan_falls: In a row: because waiting for a straggler had become needless; because the plan
             was slow.
+        num_own_falls: Times that plans for pipelines with stragglers were slow.
         held_until: Iteration before which no straggler is waited for.
+        own_plans_held_until: Iteration before which such plans are not followed, and full clocks are; 0 for none.
         is_holding: ``held_until`` has not been reached since it was set.
         is_released: The hold is one at full clocks, since a plan was given up.
         is_profile_wrong: The plan that was given up last was one of a profile that all replicas have left for long.
@@ -77,7 +80,9 @@ class GuardWatch:
     num_falls: int = 0
     num_wait_falls: int = 0
     num_plan_falls: int = 0
+    num_own_falls: int = 0
     held_until: int = 0
+    own_plans_held_until: int = 0
     is_holding: bool = False
     is_released: bool = False
     is_profile_wrong: bool = False
@@ -231,6 +236,7 @@ class GuardWatch:
         self.swept_until = min(self.swept_until, iteration)
         self._ended_early = None
         self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
+        self.own_plans_held_until = min(self.own_plans_held_until, iteration + _FIRST_OWN_HOLD)
 
     @property
     def is_passing(self) -> bool:
@@ -272,6 +278,12 @@ class GuardWatch:
         self.is_released = False
         self._fall(iteration, self.num_wait_falls)
         self.num_wait_falls += 1
+
+    def fall_from_own_plans(self, iteration: int) -> None:
+        """Pipelines with stragglers run at full clocks for a while: each time twice as long."""
+        self.own_plans_held_until = iteration + _FIRST_OWN_HOLD * 2 ** min(self.num_own_falls, _MAX_DOUBLINGS)
+        self.num_falls += 1
+        self.num_own_falls += 1
 
     def begin_sweep(self) -> None:
         """All that is planned from is measured again."""

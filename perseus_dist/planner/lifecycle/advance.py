@@ -38,6 +38,7 @@ from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_s
 from perseus_dist.planner.lifecycle.transfers import (
     are_of_long_ago,
     are_unconfirmed,
+    are_unknown_to_request,
     transfers_are_new,
     transfers_have_moved,
 )
@@ -226,6 +227,9 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
             return effects
         return [*effects, *start_planning(job, "planning again")]
     if job.phase is Phase.PLANNING:
+        if why := are_unknown_to_request(job):
+            job.planning.is_restarted, job.planning.moved_at_s = True, now_s
+            effects += start_planning(job, f"{why}: beginning anew")
         return effects
     if slow := late_with(job):
         return [*effects, *_plan_with(job, slow)]

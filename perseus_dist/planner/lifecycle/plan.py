@@ -164,6 +164,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     if result.request_id != job.planning.pending:
         return []
     job.planning.pending, job.planning.attempts, job.planning.refine_at_s = None, 0, 0.0
+    job.planning.is_restarted = False
     job.enforcement.forget_drifts()  # agents compare with the new table from now on
     job.enforcement.overrun = 0.0
     job.measured.self_check = SelfCheckWatch()

@@ -143,6 +143,21 @@ def transfers_are_new(job: Job) -> str:
     return f"{why}: planning again"
 
 
+def are_unknown_to_request(job: Job) -> str:
+    """Why to begin the pending request anew: it does not know the newest transfers; empty where it does.
+
+    Its plan would be late, and another one asked for once it is there. That is done once for each plan, so that a link
+    that comes and goes does not put the plan off for ever.
+    """
+    baseline, measured, planning = job.measured.baseline, job.measured, job.planning
+    if planning.pending is None or planning.is_restarted or baseline is None or not measured.snapshots:
+        return ""
+    newest, planned = measured.snapshots[-1], planning.snapshots or ((),)
+    if not is_new(newest, planned, least_change_s(job.schedule_text, baseline.time_s)):
+        return ""
+    return f"transfers between stages take {_text((newest,))}, and {_text(planned)} by the plan that is being made"
+
+
 def _text(snapshots: tuple[Snapshot, ...]) -> str:
     longest_ms = sorted({round(1e3 * max(slowest(one).values(), default=0.0), 1) for one in snapshots})
     return "up to " + " or ".join(f"{one_ms:.1f} ms" for one_ms in longest_ms)

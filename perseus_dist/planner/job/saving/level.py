@@ -153,7 +153,8 @@ class Level:
     def may_lie_in(self, state: FullClocks, time_noise: float, *, is_beside: bool = False) -> bool:
         """Whether iterations may be as long in a state, where caps may hold clocks that are lower than the plan's.
 
-        They are as long as at full clocks then. No plan makes them shorter.
+        They are as long as at full clocks then. No plan makes them shorter. And where the profile says of full clocks
+        that they take longer than beside these, as one that was swept under a cap of all, a plan takes what it says.
 
         Args:
             state: In question.
@@ -162,6 +163,9 @@ class Level:
         """
         doubt = max(_GUESS_STRETCH if is_beside and self.is_guess else _ALIKE_STRETCH, _Z * time_noise)
         most_s = max(1.0, self.plan.stretch) * state.time_s if self.plan.stretch else math.inf
+        if is_beside and self.plan.stretch and (self.is_by_profile or not self.plan.is_waiting):
+            is_profile_slow = self.plan.time_s / self.plan.stretch > (1 + _GUESS_STRETCH) * state.time_s
+            most_s = max(most_s, self.plan.time_s) if is_profile_slow else most_s
         return not self.is_shorter_than(state, time_noise) and self.time_s <= (1 + doubt) * most_s
 
     @property

@@ -1,5 +1,6 @@
 """The plan in force and its guard: as long as the plan is of use."""
 
+import math
 from dataclasses import dataclass, field
 
 from perseus_dist.planner.job.facts.decisions import SwitchDecided
@@ -21,6 +22,7 @@ class Enforcement:
         dropped_reference_s: [s] an iteration at full clocks when it was dropped for a drift last; None as above.
         overrun: Share by which a plan of the table in force takes longer than a slower target allows, as measured; a
             plan is chosen that is so much faster.
+        measured_at_s: [s] when the guard's reference was measured last, by a probe or as clocks were released.
     """
 
     switch: SwitchDecided | None = None
@@ -31,6 +33,7 @@ class Enforcement:
     dropped: dict[int, float] = field(default_factory=dict)
     dropped_reference_s: float | None = None
     overrun: float = 0.0
+    measured_at_s: float = -math.inf
 
     def forget_drifts(self) -> None:
         """Forget drifts that have been answered."""

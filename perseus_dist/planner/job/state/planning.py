@@ -60,6 +60,7 @@ class Planning:
         again_at_s: [s] when to ask the worker again, or None.
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
         snapshots: Of the newest request.
+        is_restarted: Whether the pending request replaced one that did not know the newest transfers.
         transfers_at_s: [s] when that was made.
         moved_at_s: [s] when one knew transfers that the plan in force did not.
         extra_s: [s] that iterations take beside what the profile says, as learnt so far.
@@ -82,6 +83,7 @@ class Planning:
     again_at_s: float | None = None
     refine_at_s: float = 0.0
     snapshots: tuple[Snapshot, ...] = ()
+    is_restarted: bool = False
     transfers_at_s: float = -math.inf
     moved_at_s: float = -math.inf
     extra_s: float = 0.0
@@ -100,7 +102,7 @@ class Planning:
         """No plan has been asked for yet."""
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
         self.expected_at_s = None
-        self.snapshots, self.slightly_slow = (), ()
+        self.snapshots, self.slightly_slow, self.is_restarted = (), (), False
         self.transfers_at_s = self.moved_at_s = self.learnt_at_s = -math.inf
         self.extra_s, self.full_s, self.num_lessons = 0.0, 0.0, 0
         self.keeps_to_ranks = False

@@ -241,6 +241,8 @@ def _own_point(job: Job, own: StragglerPlanReady, choice: PipelineChoice, later:
 
 def _usable_own_plan(job: Job, dp_rank: int) -> StragglerPlanReady | None:
     """A pipeline's own plan: the one made for what is asked for now, or meanwhile the one that it follows already."""
+    if job.progress.iteration < job.enforcement.guard.own_plans_held_until:
+        return None
     own, asked = job.detection.straggler_plans.get(dp_rank), job.detection.straggler_requests.get(dp_rank)
     if own is None or job.plan is None or own.base_revision != job.plan.revision:
         return None

@@ -33,7 +33,9 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
     """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
     if job.is_swept:
         job.enforcement.guard.swept_until = effective_iteration(job, now_s) + 1
-    return job.enforcement.guard.observe(
+    watch = job.enforcement.guard
+    num_measured = watch.guard.num_measured
+    is_known = watch.observe(
         state.rank.rank,
         state.rank.dp_rank,
         report,
@@ -42,6 +44,9 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
         is_held_slow=_is_waited_for(job, state.rank.rank),
         allowed=partial(_allowed_s, job),
     )
+    if watch.guard.num_measured > num_measured:
+        job.enforcement.measured_at_s = now_s
+    return is_known
 
 
 def keep_promise(job: Job, now_s: float) -> list[Effect]:
@@ -58,10 +63,15 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
     watch = job.enforcement.guard
     if watch.guard.breach is not None:
         return _fall(job, now_s)
+    if 0 < watch.own_plans_held_until <= job.progress.iteration:
+        watch.own_plans_held_until = 0
+        return decide(job, now_s, "plans for pipelines with stragglers are tried again")
     if not watch.guard.is_probing and watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
     if job.holds_probes:  # all clocks at their highest would break a power budget
         return []
+    if _is_later_than_stragglers(job):
+        watch.guard.suspect("iterations take longer than the stragglers that are waited for made them at full clocks")
     wish = _UNMEASURED if job.measured.saving.wants_window() else ""
     if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job), wish=wish):
         probed = watch.guard.order_probe(effective_iteration(job, now_s) + watch.probe_lead)
@@ -114,6 +124,12 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
     assert job.switch is not None
     breach, job.enforcement.guard.guard.breach = job.enforcement.guard.guard.breach, None
     assert breach is not None
+    if any(job.switch.own_revisions) and 0 < job.switch.t_prime_s <= breach.allowed_s:
+        # Full clocks take longer than what is waited for, so it is not the waiting that is late.
+        job.enforcement.guard.fall_from_own_plans(job.progress.iteration)
+        why = f"{breach.sentence}: pipelines with stragglers run at full clocks"
+        job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
+        return decide(job, now_s, why, force=True)
     if is_waiting(job, job.switch):
         job.enforcement.guard.fall_from_waiting(job.progress.iteration)
         job.detection.verdicts, job.detection.watch, job.detection.keeps_switch = (), None, False
@@ -135,6 +151,22 @@ def _is_waited_for(job: Job, rank: int) -> bool:
         verdict.rank == rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
         for verdict in job.detection.verdicts
     )
+
+
+def _is_later_than_stragglers(job: Job) -> bool:
+    """Whether pipelines take clearly longer than a probe has shown that they need not, beside the same stragglers.
+
+    Plans for stragglers go by what these can be expected to take: at their own power limit, ranks that are asked for
+    less meanwhile are none, and what they could reach under another plan is a guess.
+    """
+    assert job.switch is not None
+    if not is_waiting(job, job.switch):
+        return False
+    waited_for = [verdict for verdict in job.detection.verdicts if verdict.is_acted_upon]
+    if not waited_for or any(verdict.since_s >= job.enforcement.measured_at_s for verdict in waited_for):
+        return False
+    guard = job.enforcement.guard.guard
+    return guard.clear_excess(partial(_allowed_s, job)) > guard.policy.tolerance
 
 
 def _waiting(job: Job) -> Waiting:
