@@ -105,7 +105,7 @@ def main() -> int:
             "onset_matrix",
             command="python benchmarks/onset_matrix.py --record",
             columns=("date", "commit", "histories", "miss the bar"),
-            row=(f"{len(outcomes):,}", str(len(missed))),
+            row=(f"{len(outcomes):,}{_part(args.every)}", str(len(missed))),
         )
     print(f"{len(missed)} of {len(outcomes)} histories missed the bar ({len(cases)} are in the matrix)")
     return 1 if missed else 0
@@ -193,6 +193,10 @@ def _onsets(outcomes: Sequence[Outcome], fault: str, companion: str) -> str:
         if outcome.sentence and (outcome.case.fault, outcome.case.companion) == (fault, companion)
     )
     return ", ".join(f"{onset} (DP {dp})" for onset, dp in found) or "none"
+
+
+def _part(every: int) -> str:
+    return f" (--every {every})" if every > 1 else ""
 
 
 def _document(before: str, num_cases: int, outcomes: Sequence[Outcome]) -> dict[str, Any]:
