@@ -9,6 +9,7 @@ import pytest
 from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
 from perseus_dist.agent.core.run_durations import Awaited, Running
 from perseus_dist.agent.measuring.counter import EdgeTracker
+from perseus_dist.agent.measuring.drift import DriftWatch
 from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
 from perseus_dist.agent.process import startup
 from perseus_dist.agent.process.devices import Devices
@@ -22,10 +23,40 @@ from perseus_dist.agent.process.startup import (
 )
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.device.observe import ObserveOnly
+from perseus_dist.messages.from_planner import Expected
 from perseus_dist.messages.terms import Gpu, Target
 
 MS = 1_000_000
 S = 1_000_000_000
+
+
+def drifts_by_iteration(ratios: list[float], num_runs: int) -> list[int]:
+    """Iterations behind which a drift of the only kind is reported, by how far each iteration's runs are off."""
+    watch = DriftWatch(0.05)
+    watch.expect([Expected(chunk=0, kind="F", clocks_mhz=(1410,), times_s=(0.02,), energies_j=(1.0,))])
+    reported = []
+    for iteration, ratio in enumerate(ratios):
+        for _ in range(num_runs):
+            watch.add((0, "F"), 1410, 0.02 * ratio)
+        reported += [iteration] * len(watch.end_iteration())
+    return reported
+
+
+@pytest.mark.parametrize("num_runs", [1, 2, 32])
+@pytest.mark.parametrize("num_slow", [20, 30, 60])
+@pytest.mark.parametrize("ratio", [1.2, 0.8])
+def test_a_drift_that_is_over_is_not_reported_again(num_runs: int, num_slow: int, ratio: float) -> None:
+    """Of one microbatch the window holds 32 iterations: it was reported for sixteen more."""
+    reported = drifts_by_iteration([1.0] * 20 + [ratio] * num_slow + [1.0] * 40, num_runs)
+    assert reported
+    assert max(reported) < 20 + num_slow + 4
+
+
+def test_a_drift_is_reported_whatever_single_iterations_say() -> None:
+    rng = random.Random(1)
+    noisy = [1.0] * 20 + [1.1 * rng.gauss(1.0, 0.02) for _ in range(60)]
+    assert min(drifts_by_iteration(noisy, 1)) < 20 + 32
+    assert drifts_by_iteration([rng.gauss(1.0, 0.03) for _ in range(500)], 1) == []
 
 
 @pytest.mark.parametrize("period_ms", [20, 100])

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from perseus_dist.agent.measuring.profiler import Key
@@ -76,7 +76,7 @@ class DriftWatch:
             watch.streak = 0
         if not has_news or len(watch.ratios) < _MIN_RUNS:
             return None
-        ratio = statistics.median(watch.ratios)
+        ratio = _lasting_ratio(watch.ratios)
         watch.streak = watch.streak + 1 if abs(ratio - 1) > self._tolerance else 0
         if watch.streak < watch.reported_at:
             return None
@@ -90,3 +90,9 @@ class DriftWatch:
             num_runs=len(watch.ratios),
             num_iterations=watch.streak,
         )
+
+
+def _lasting_ratio(ratios: Collection[float]) -> float:
+    """The median, as far as the newest runs are still so far off: few microbatches fill the window for long."""
+    whole, newest = statistics.median(ratios), statistics.median(list(ratios)[-_MIN_RUNS:])
+    return 1.0 if (whole > 1) != (newest > 1) else min(whole, newest, key=lambda ratio: abs(ratio - 1))
