@@ -138,7 +138,7 @@ def test_a_budget_is_set_shown_and_cleared(planner: list[str]) -> None:
 
 
 def test_load_targets_of_a_file_are_set_together_or_not_at_all(planner: list[str], tmp_path: Path) -> None:
-    told("policy", "set", "row", "--watts", "60000", *planner)
+    told("policy", "set", "row", "--watts", "60000", "--job", "row-*", *planner)
     head = "name,start,end,watts,best_effort\n"
     path = tmp_path / "targets.csv"
     path.write_text(f"{head}one,{START},{END},40000,yes\npast,2001-01-01T00:00:00Z,2001-01-02T00:00:00Z,1,no\n")

@@ -9,9 +9,10 @@ import pytest
 
 from perseus_dist.planner.metrics.basic_auth import PasswordFile, PasswordFileError
 
-CHEAPEST = 4
-HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(CHEAPEST)).decode()
-OTHER = bcrypt.hashpw(b"other", bcrypt.gensalt(CHEAPEST)).decode()
+HASH = bcrypt.hashpw(
+    b"secret", b"$2b$04$abcdefghijklmnopqrstuu"
+).decode()  # the same in all processes, whose tests are named by it
+OTHER = bcrypt.hashpw(b"other", b"$2b$04$zyxwvutsrqponmlkjihgfu").decode()
 
 
 def basic(credentials: bytes) -> str:
