@@ -96,8 +96,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _run_share(args: argparse.Namespace) -> int:
-    members = members_of(args.jobs)
-    shares = share_power(members, args.watts, objective=args.objective, guard_band=args.guard_band)
+    members, objective = members_of(args.jobs), Objective(args.objective)
+    shares = share_power(members, args.watts, objective=objective, guard_band=args.guard_band)
     rows = [
         {
             "job": member.name,
@@ -115,7 +115,7 @@ def _run_share(args: argparse.Namespace) -> int:
             "cap_w": shares.cap_w,
             "usable_w": shares.usable_w,
             "least_power_w": shares.least_power_w,
-            "objective": str(args.objective),
+            "objective": str(objective),
             "weighted_slowdown": shares.cost,
             "weighted_slowdown_bound": shares.cost_bound,
             "slowdown_per_w": shares.slowdown_per_w,
@@ -131,7 +131,7 @@ def _run_share(args: argparse.Namespace) -> int:
         ("at full clocks [W]", "full_power_w", ",.0f"),
     )
     print(format_table(columns, rows))
-    what = "largest" if args.objective is Objective.MAX_MIN else "sum of"
+    what = "largest" if objective is Objective.MAX_MIN else "sum of"
     print(
         f"{shares.power_w:,.0f} W of {shares.usable_w:,.0f} W; {what} weighted slowdowns {100 * shares.cost:.3f} %, "
         f"at best {100 * shares.cost_bound:.3f} %"
