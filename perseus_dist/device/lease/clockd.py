@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -143,7 +144,7 @@ async def _serve(config: ClockdConfig, on_serving: Callable[[], None]) -> list[s
         _log.error("not restored yet: %s; going on with the other GPUs", ", ".join(server.held))
     listening = _listen(config)
     # Connections end with their leases: none is cut off before its clocks are restored.
-    acceptor = await asyncio.start_unix_server(server.serve, sock=listening, limit=MAX_LINE_BYTES)
+    acceptor = await asyncio.start_unix_server(partial(_serve_to_the_end, server), sock=listening, limit=MAX_LINE_BYTES)
     stopped = _heed_signals()  # before anybody knows that it serves
     _log.info("listening on %s, lease %.1f s", config.socket_path, config.lease_s)
     systemd.notify("READY=1")
@@ -161,6 +162,12 @@ async def _serve(config: ClockdConfig, on_serving: Callable[[], None]) -> list[s
         server.drop_all()
         await server.wait_until_free(_RESTORE_AT_END_S)
     return server.held
+
+
+async def _serve_to_the_end(server: LeaseServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection; one that is open when clockd ends is cancelled, which asyncio's streams would log."""
+    with suppress(asyncio.CancelledError):
+        await server.serve(reader, writer)
 
 
 def make_nvml_setter(gpu: Gpu) -> ClockSetter:
