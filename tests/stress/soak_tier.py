@@ -25,7 +25,7 @@ COLUMNS = ("campaign", "command", "outcome", "last line", "time [min]", "date", 
 CAMPAIGNS = {
     "histories": "python benchmarks/chaos_campaign.py --seeds 0-9999 --out build/soak/histories.json --record",
     "onsets": "python benchmarks/onset_matrix.py --folder build/soak/onsets --out build/soak/onsets.json --record",
-    "long runs": "env PERSEUS_NUM_KILLS=200 pytest -m 'soak or stress' tests/integration tests/oracles",
+    "long runs": "env PERSEUS_NUM_KILLS=200 pytest -m 'soak or stress' tests/integration tests/oracles tests/unit",
     "operator's first hour": "pytest -m 'stress or soak' tests/integration/test_cluster_page.py",
     "kills": "unshare --mount python tests/stress/kill_matrix.py --jobs 2",
     "planner kills": "python tests/stress/planner_kills.py --kills 500",

@@ -165,7 +165,15 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlanningWorker, "_ask", ask)
 
 
-@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 1500), marks=pytest.mark.stress)], ids=str)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(100),
+        pytest.param(range(100, 400), marks=pytest.mark.stress),
+        pytest.param(range(400, 3000), marks=pytest.mark.soak),
+    ],
+    ids=str,
+)
 def test_every_request_has_its_plan(seeds: range) -> None:
     """In 11 and 636 a request waited for ever: its turn came in the moment when another worker had answered it."""
     for seed in seeds:
