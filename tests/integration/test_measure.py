@@ -88,8 +88,10 @@ def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMa
         assert latency["num_trials"] >= 3
         assert latency["call_s"]["median"] > preset.timing.call_latency_s
         assert latency["read_back_s"]["median"] > least_s
-        assert latency["kernels_s"]["num"] >= 1  # a busy host tells no more of some trials
+        assert latency["kernels_s"]["num"] >= 1
         assert latency["kernels_s"]["median"] > least_s - 0.0005
+    # A busy host may spoil trials at one clock, and no more.
+    assert sorted(latency["kernels_s"]["num"] for latency in found["latencies"])[1] >= 2
     assert_changes_are_kept(out / "profile.csv", found["latencies"])
     assert found["presets"][0]["preset"] == "a100"
     assert found["presets"][0]["energy_worst_percent"] < 3.0

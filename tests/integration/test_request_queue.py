@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -222,11 +223,14 @@ def test_requests_and_workers_of_other_versions_are_counted_apart(
 def test_the_queue_in_memory_does_what_the_database_does(queue: PlanningRequests) -> None:
     """So that histories in virtual time count. Lapses apart, which the tests above move the database's clock for."""
     chance = random.Random(1)
+    weights = dict.fromkeys(("ask", "look", "take", "take one", "give back"), 5)
+    weights |= dict.fromkeys(("read", "renew"), 3) | dict.fromkeys(("answer", "fail"), 1)
     both: tuple[RequestQueue, ...] = (queue, MemoryRequests(RequestRows(World())))
-    taken: list[tuple[TakenRequest, ...]] = []
-    for _ in range(300):
-        digest, worker = chance.choice("abcdefgh"), chance.choice(taken or [()])
-        match chance.choice(("ask", "look", "read", "take", "take one", "renew", "answer", "fail", "give back")):
+    taken: defaultdict[str, list[tuple[TakenRequest, ...]]] = defaultdict(list)
+    for number in range(1500):
+        digest = f"{number // 100} {chance.choice('ab')}"  # answers stay: new requests from time to time
+        worker = chance.choice(taken[digest][-2:] or [()])  # the one that has it, or has lost it
+        match chance.choices(*zip(*weights.items(), strict=True))[0]:
             case "ask":
                 row = asked(digest, chance.choice((URGENT, PATIENT)))
                 for one in both:
@@ -241,7 +245,8 @@ def test_the_queue_in_memory_does_what_the_database_does(queue: PlanningRequests
                 urgency, of = chance.choice((URGENT, PATIENT)), digest if how == "take one" else ""
                 found = [one.take(least_urgency=urgency, digest=of) for one in both]
                 assert len({(held.digest, held.body) if held else None for held in found}) == 1
-                taken += [tuple(held for held in found if held)] if all(found) else []
+                if now := tuple(held for held in found if held):
+                    taken[now[0].digest].append(now)
             case how if worker:
                 answers = set()
                 was_tried = chance.random() < 0.5
@@ -249,7 +254,7 @@ def test_the_queue_in_memory_does_what_the_database_does(queue: PlanningRequests
                     if how == "renew":
                         answers.add(one.renew(held, None))
                     elif how == "answer":
-                        one.answer(held, f"of {held.digest}", b"\1")
+                        one.answer(held, f"answer {number}", b"\1")
                     elif how == "fail":
                         one.fail(held, "it cannot be planned")
                     else:
