@@ -294,6 +294,8 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(21024, "reported_saving", id="a job ends two iterations after its first plan"),
         pytest.param(22328, "reported_saving", id="a plan that was swept under a power cap of all outlives it"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
+        pytest.param(37170, "reported_saving", id="a GPU that was hot throughout the sweep is free again"),
+        pytest.param(37132, "settled_time profile_truth", id="a sweep in place of a saved profile has a step"),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:

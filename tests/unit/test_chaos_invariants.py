@@ -25,6 +25,7 @@ from perseus_dist.simulation.chaos.invariants import (
 from perseus_dist.simulation.chaos.invariants.every import INVARIANT_NAMES, broken_invariants
 from perseus_dist.simulation.chaos.record import JobSpan, PlayedRun
 from perseus_dist.simulation.chaos.scenario.events import (
+    DiskFull,
     Event,
     HeatCap,
     NextJob,
@@ -511,6 +512,22 @@ def test_a_saving_of_three_iterations_may_be_in_doubt_as_a_whole() -> None:
     assert sentences(reported_saving, played(saved_j=10.0, saved_doubt_j=1e6, **first))
     longer: dict[str, Any] = {**first, "unfollowed": range(4, NUM)}
     assert sentences(reported_saving, played(saved_j=60.0, saved_doubt_j=60.0, **longer))
+
+
+@pytest.mark.parametrize(
+    ("saved_j", "free_again", "is_right"),
+    [(800.0, 35, True), (700.0, 35, True), (650.0, 35, False), (950.0, 35, False), (700.0, 25, False)],
+)
+def test_a_full_disk_lets_a_planner_that_dies_forget(saved_j: float, free_again: int, is_right: bool) -> None:
+    """What 20 iterations saved was written nowhere; where the disk has space again before, all of it is."""
+    events = (
+        DiskFull(iteration=10, is_full=True),
+        ProcessEvent(iteration=30, action=ProcessAction.KILL, process=Process.PLANNER),
+        ProcessEvent(iteration=32, action=ProcessAction.RESTART, process=Process.PLANNER),
+        DiskFull(iteration=free_again, is_full=False),
+    )
+    run = played(*sorted(events, key=lambda event: event.iteration), saved_j=saved_j)
+    assert (sentences(reported_saving, run) == []) == is_right
 
 
 def test_a_planner_that_is_down_says_nothing() -> None:

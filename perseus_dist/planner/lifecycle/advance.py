@@ -15,6 +15,7 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
     decide,
     is_of_earlier_run,
     iteration_time_s,
+    release_all,
     put_in_force,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Persist
@@ -242,8 +243,11 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *start_planning(job, why)]
     elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
-    elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
-        effects += measure_again(job, range(job.spec.pp_size), now_s, why)
+    elif doubts and job.spec is not None:
+        effects += measure_again(job, range(job.spec.pp_size), now_s, doubts)
+    elif (why := step_in_sweep(job)) and job.spec is not None:
+        measured_again = measure_again(job, range(job.spec.pp_size), now_s, why)
+        effects += [*measured_again, *(release_all(job, now_s) if measured_again else [])]
     elif shares := misstated(job):
         job.profiling.num_misstated_sweeps += 1
         most = max(shares.values(), key=abs)

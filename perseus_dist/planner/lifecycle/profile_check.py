@@ -58,7 +58,7 @@ def step_in_sweep(job: Job) -> str:
     if plan is None or not profiling.is_unchecked or job.num_attached < job.num_ranks:
         return ""
     profiling.is_unchecked = False
-    if profiling.num_step_sweeps >= _MAX_STEP_SWEEPS or job.members.ranks[0].has_profile:
+    if profiling.num_step_sweeps >= _MAX_STEP_SWEEPS:
         return ""
     times: defaultdict[tuple[int, str], list[ClockTime]] = defaultdict(list)
     for row in csv.DictReader(StringIO(plan.profile_csv.decode())):

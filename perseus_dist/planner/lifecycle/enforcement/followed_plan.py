@@ -1,11 +1,15 @@
 """The plans that a switch puts in force, in the terms of the count of joules saved."""
 
+import csv
+from functools import lru_cache
 from hashlib import blake2b
+from io import StringIO
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
 from perseus_dist.planner.job.saving.followed import Followed
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.units import PS_PER_S, UJ_PER_J, UW_PER_W
 
 
@@ -18,7 +22,7 @@ def followed_plan(job: Job) -> Followed | None:
     if all(
         (one.planned_ps(point), one.planned_uj(point)) == (one.baseline_time_ps, one.baseline_uj)
         for one, point in followed
-    ):
+    ) and _reaches_full_clocks(job, job.plan):
         return None
     planned_uj, baseline_uj = energies_uj(job)
     # A deadline, or an operator's word that pipelines wait for, sets how long iterations last, whatever they would at
@@ -38,3 +42,22 @@ def followed_plan(job: Job) -> Followed | None:
         is_waiting=switch.t_prime_s > 0 and not is_set,
         is_around_slow=any(switch.own_revisions) or any(point == one.full_point for one, point in followed),
     )
+
+
+def _reaches_full_clocks(job: Job, plan: JobPlan) -> bool:
+    """Whether the profile knows the highest clock of every GPU.
+
+    A GPU that was held back throughout the sweep, as by heat, is planned at what it reached then. It draws less than at
+    full clocks once it is free.
+    """
+    highest_mhz = {max(state.gpu.clocks_mhz) for state in job.members.ranks.values() if state.gpu.clocks_mhz}
+    return not highest_mhz or _profiled_mhz(plan.profile_csv) <= highest_mhz
+
+
+@lru_cache(maxsize=8)
+def _profiled_mhz(profile_csv: bytes) -> frozenset[int]:
+    """[MHz] the highest clock of each stage, of all of them."""
+    highest: dict[str, int] = {}
+    for row in csv.DictReader(StringIO(profile_csv.decode())):
+        highest[row["stage"]] = max(int(row["frequency"] or 0), highest.get(row["stage"], 0))
+    return frozenset(highest.values())

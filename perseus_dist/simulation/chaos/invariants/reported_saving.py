@@ -3,6 +3,7 @@
 from statistics import median
 
 from perseus_dist.simulation.chaos.record import Broken, JobSpan, PlayedRun
+from perseus_dist.simulation.chaos.scenario.events import Process, ProcessAction, ProcessEvent
 from perseus_dist.simulation.chaos.standing import History
 
 NAME = "reported_saving"
@@ -22,7 +23,8 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     Where the planner says how far it may be wrong, it may be so much more, within limits: 0.5 % of what the iterations
     draw without Perseus, and whatever faults have made of that, because full clocks cannot be measured under a plan.
     Where nothing happens, doubt excuses next to nothing. In fewer than four iterations under a plan nothing is measured
-    yet: doubt may be as much as what is said.
+    yet: doubt may be as much as what is said. What iterations saved while the planner's disk was full, a planner that is
+    killed before the disk has space again takes with it.
     """
     broken = []
     for span in run.jobs:
@@ -30,12 +32,14 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
             continue
         followed = [i for i in span.iterations if run.followed[i]]
         without_j = sum(run.without[i].energy_j for i in followed)
-        true_j = without_j - sum(run.iterations[i].energy_j for i in followed)
+        true_j = _saved_j(run, followed)
         allowed_j = _SHARE * abs(true_j) + _METER_SHARE * without_j
         doubt_j = min(span.end.saved_doubt_j, _DOUBT_SHARE * without_j + _disturbed_j(run, history, span, followed))
         if len(followed) < _MIN_FOLLOWED:
             doubt_j = min(span.end.saved_doubt_j, abs(span.end.saved_j))
-        if abs(span.end.saved_j - true_j) > allowed_j + doubt_j:
+        forgotten_j = _saved_j(run, [i for i in followed if _is_forgotten(history, i)])
+        low_j, high_j = sorted((true_j - forgotten_j, true_j))
+        if not low_j - allowed_j - doubt_j <= span.end.saved_j <= high_j + allowed_j + doubt_j:
             broken.append(
                 Broken(
                     name=NAME,
@@ -45,6 +49,23 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
                 )
             )
     return broken
+
+
+def _saved_j(run: PlayedRun, followed: list[int]) -> float:
+    """[J] that iterations drew less than the same ones without Perseus."""
+    return sum(run.without[i].energy_j - run.iterations[i].energy_j for i in followed)
+
+
+def _is_forgotten(history: History, iteration: int) -> bool:
+    """Whether the planner's disk was full in an iteration, and remained so until the planner was killed."""
+    kills = (
+        event.iteration
+        for event in history.events
+        if isinstance(event, ProcessEvent)
+        and (event.process, event.action) == (Process.PLANNER, ProcessAction.KILL)
+        and event.iteration > iteration
+    )
+    return any(all(history.at(i).is_disk_full for i in range(iteration, kill)) for kill in kills)
 
 
 def _disturbed_j(run: PlayedRun, history: History, span: JobSpan, followed: list[int]) -> float:
