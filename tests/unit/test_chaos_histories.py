@@ -295,6 +295,13 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(22328, "reported_saving", id="a plan that was swept under a power cap of all outlives it"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
         pytest.param(37170, "reported_saving", id="a GPU that was hot throughout the sweep is free again"),
+        pytest.param(37306, "reported_saving", id="a power cap is over under a slower plan", marks=pytest.mark.stress),
+        pytest.param(
+            37260,
+            "profile_truth",
+            id="a sweep measures the maximum clock last, as the node is well again",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(37132, "settled_time profile_truth", id="a sweep in place of a saved profile has a step"),
     ],
 )

@@ -173,6 +173,14 @@ def test_sweeps_are_not_counted() -> None:
     assert calm.settled == tuple(range(60, 80))
 
 
+def test_a_plan_that_was_being_made_at_the_last_event_has_to_be_found_out() -> None:
+    phases = {**dict.fromkeys(range(25, 35), "profiling"), **dict.fromkeys(range(35, 45), "planning")}
+    run = played(SLOW, OVER, sweeps=range(25, 35), phases=phases)
+    assert calm_of(run, History(run.scenario)).settled == tuple(range(65, 85))
+    begun_later = played(SLOW, OVER, phases=dict.fromkeys(range(35, 45), "planning"))
+    assert calm_of(begun_later, History(begun_later.scenario)).settled == tuple(range(50, 70))
+
+
 def test_a_run_that_ends_early_is_not_judged() -> None:
     run = played(SLOW, OVER, num=59)
     assert calm_of(run, History(run.scenario)).settled == ()
@@ -515,10 +523,10 @@ def test_a_saving_of_three_iterations_may_be_in_doubt_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved_j", "free_again", "is_right"),
-    [(800.0, 35, True), (700.0, 35, True), (650.0, 35, False), (950.0, 35, False), (700.0, 25, False)],
+    ("saved_j", "free_again", "num_broken"),
+    [(800.0, 35, 0), (700.0, 35, 0), (650.0, 35, 1), (950.0, 35, 1), (700.0, 25, 1)],
 )
-def test_a_full_disk_lets_a_planner_that_dies_forget(saved_j: float, free_again: int, is_right: bool) -> None:
+def test_a_full_disk_lets_a_planner_that_dies_forget(saved_j: float, free_again: int, num_broken: int) -> None:
     """What 20 iterations saved was written nowhere; where the disk has space again before, all of it is."""
     events = (
         DiskFull(iteration=10, is_full=True),
@@ -527,7 +535,7 @@ def test_a_full_disk_lets_a_planner_that_dies_forget(saved_j: float, free_again:
         DiskFull(iteration=free_again, is_full=False),
     )
     run = played(*sorted(events, key=lambda event: event.iteration), saved_j=saved_j)
-    assert (sentences(reported_saving, run) == []) == is_right
+    assert len(sentences(reported_saving, run)) == num_broken
 
 
 def test_a_planner_that_is_down_says_nothing() -> None:

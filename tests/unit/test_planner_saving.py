@@ -349,6 +349,21 @@ def test_what_is_measured_wants_no_window() -> None:
     assert not saving.wants_window(), "a straggler of which nothing is known but by others under the same plan"
 
 
+def test_a_window_tells_of_iterations_behind_the_first_one_after_it_whose_clocks_are_on_their_way() -> None:
+    """A slower plan hides that a power cap is over: its iterations go on as they were."""
+    slow = Followed(key="slow", stretch=1.2, rate_j=95.0)
+    saving = begun()
+    plan(saving, 20, time_s=1.2 * TIME_S, plan=slow)
+    probe(saving, 1020)
+    plan(saving, 20, time_s=1.2 * TIME_S, number=1023, plan=slow)
+    probe(saving, 1043, energy_j=1100.0)
+    plan(saving, 1, time_s=1.19 * TIME_S, number=1046, plan=slow)
+    plan(saving, 20, time_s=1.2 * TIME_S, number=1047, plan=slow)
+    before_j = saving.saved_j
+    plan(saving, 10, time_s=1.2 * TIME_S, number=1067, plan=slow)
+    assert saving.saved_j - before_j == pytest.approx(10 * 200)
+
+
 @pytest.mark.parametrize(("time_s", "one_j"), [(2.08, 120), (2.4, 500)], ids=["as long", "longer"])
 def test_a_guess_gives_way_to_what_is_known_of_the_iterations_that_follow(time_s: float, one_j: float) -> None:
     """Unless the plan makes no iteration as long there: a straggler may be over with it."""

@@ -2,7 +2,7 @@
 
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.job.state.profiling import TakenSamples
-from perseus_dist.planner.lifecycle.sweeping.witnesses import witnesses
+from perseus_dist.planner.lifecycle.sweeping.witnesses import of_newest_state, witnesses
 from perseus_dist.straggler.layout import RankCoords
 
 CLOCKS_MHZ = (1400, 1000)
@@ -41,3 +41,9 @@ def test_a_rank_that_missed_a_computation_or_is_gone_takes_nothing_from_the_othe
     assert witnesses(of_ranks, places, places) == {0: {1400: {0: 1}, 1000: {0: 1}}}
     assert witnesses(of_ranks, places, [0]) == {0: {1400: {0: 1}}}
     assert witnesses({1: of_ranks[1]}, places, places) == {0: {1400: {0: 1}, 1000: {0: 1}}}
+
+
+def test_samples_before_the_first_of_the_maximum_clock_may_be_of_another_state() -> None:
+    """The step of the maximum clock was lost while a GPU was slow, and came last, when it was no longer."""
+    lost_first = {0: [taken(1000), taken(1400), taken(1200)], 1: [taken(1400), taken(1000)]}
+    assert of_newest_state(lost_first) == {0: lost_first[0][1:], 1: lost_first[1]}

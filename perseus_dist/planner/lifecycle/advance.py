@@ -15,8 +15,8 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
     decide,
     is_of_earlier_run,
     iteration_time_s,
-    release_all,
     put_in_force,
+    release_all,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Persist
 from perseus_dist.planner.lifecycle.plan import (

@@ -1,10 +1,13 @@
 """How long a run has been left alone at each iteration: when its outcome is to be judged.
 
-Iterations of sweeps are not counted: they are slow on purpose, and their cost is judged by ``total_time``.
+Iterations of sweeps are not counted: they are slow on purpose, and ``total_time`` judges their cost. Where a sweep
+or planning is under way at the last event, nor are those until its plan is there, which cannot know of the event.
 """
 
+import itertools
 from dataclasses import dataclass
 
+from perseus_dist.planner.job.job import Phase
 from perseus_dist.simulation.chaos.record import PlayedRun
 from perseus_dist.simulation.chaos.standing import History
 from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
@@ -12,6 +15,7 @@ from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 NUM_SETTLING, NUM_SETTLED = 20, 20
 """Iterations after the last event in which a job may still answer it, and those after them that are judged."""
 _MIN_JUDGED = 10
+_PLAN_UNDER_WAY = frozenset({Phase.PROFILING, Phase.REPROFILING, Phase.PLANNING})
 _PLAN_S = 15.0  # samples on their way (5 s), usual planning (3 s), reports (2 s) and the switch
 _NUM_PLANNED = 2  # requests that follow each other: what a plan is made for may be over when it is there
 _DELAYS = 10  # messages that follow each other on the way to a plan, at most
@@ -22,8 +26,8 @@ class Calm:
     """A run's calm end.
 
     Attributes:
-        settled: Iterations 21 to 40 after the last event, those of sweeps not counted; fewer where the run ends early,
-            and none where they are too few to be judged.
+        settled: Iterations 21 to 40 after the last event and after the plan that was then being made; those of sweeps
+            are not counted. Fewer where the run ends early, and none where they are too few to be judged.
         planned: The last iterations, as many, before one at which a plan must be in force, if anything does; empty
             where the run is too short to tell, or something that plans need is not there.
     """
@@ -36,7 +40,8 @@ def calm_of(run: PlayedRun, history: History) -> Calm:
     """Find a run's calm end."""
     num = len(run.iterations)
     quiet = [i for i in range(history.last_event, num) if not run.iterations[i].is_sweep]
-    settled = tuple(quiet[NUM_SETTLING : NUM_SETTLING + NUM_SETTLED])
+    known = itertools.dropwhile(lambda i: run.iterations[i].phase in _PLAN_UNDER_WAY, quiet)
+    settled = tuple(itertools.islice(known, NUM_SETTLING, NUM_SETTLING + NUM_SETTLED))
     if len(settled) < _MIN_JUDGED:
         return Calm(settled=(), planned=())
     standing = history.at(num - 1)

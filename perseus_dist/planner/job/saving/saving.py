@@ -232,10 +232,17 @@ class Saving:
             self._num_unmeasured, self._num_wanted = 0, _FIRST_WANTED
 
     def _goes_beside(self, window: FullWindow, level: Level | None, number: int) -> bool:
-        """Whether an iteration under a plan tells more of the window that it comes after."""
+        """Whether an iteration under a plan tells more of the window that it comes after.
+
+        Clocks may be on their way in the first one behind it, which then is none of those that come before and after.
+        """
         if self._after is None:
             return 0 < number - window.last <= _MAX_GAP
-        return level is self._after and number == self._level_number + 1
+        if number != self._level_number + 1:
+            return False
+        if level is not None and level is self._before is not self._after and len(self._after_j) == 1:
+            self._after, self._after_j = level, []
+        return level is self._after
 
     def end_window(self) -> None:
         """Take the window into account, if there is one: no more will be known of it."""

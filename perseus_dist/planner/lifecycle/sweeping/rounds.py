@@ -80,7 +80,8 @@ def next_round(job: Job, series: int) -> Steps:
         series: Of the sweep.
     """
     of_series = [ordered for ordered in job.profiling.sweeps.values() if ordered.series == series]
-    places, taken = job.members.places, of_newest_state(job.profiling.samples.get(series, {}))
+    places, of_all_states = job.members.places, job.profiling.samples.get(series, {})
+    taken = of_newest_state(of_all_states)
     setters = [
         rank
         for rank in job.profiling.sweeps[series].ranks
@@ -91,6 +92,7 @@ def next_round(job: Job, series: int) -> Steps:
     powers_w = [one.samples.blocking_power_w for rank in taken for one in taken[rank] if one.samples.blocking_power_w]
     of_stages = curves(taken, places, believed, fmean(powers_w) if powers_w else 0.0)
     seen = witnesses(taken, places, believed)
+    ever_seen = witnesses(of_all_states, places, believed)
     num_round = max(ordered.num_round for ordered in of_series)
     menus = menus_mhz(job, setters)
     found: Steps = {}
@@ -103,7 +105,7 @@ def next_round(job: Job, series: int) -> Steps:
             max_doubt=job.policy.max_saving_doubt,
             num_clocks=max(0, job.policy.max_measured_clocks - len(ordered_mhz)),
         )
-        lowest_mhz = max((min(seen[pp_rank]) for pp_rank in alike if pp_rank in seen), default=0)
+        lowest_mhz = max((min(ever_seen[pp_rank]) for pp_rank in alike if pp_rank in ever_seen), default=0)
         asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
         highest_mhz = max(ordered_mhz, default=menu_mhz[0])
         held_mhz = {

@@ -27,6 +27,9 @@ TakenOfRanks = Mapping[int, Sequence[TakenSamples]]
 def of_newest_state(taken: Mapping[int, list[TakenSamples]]) -> dict[int, list[TakenSamples]]:
     """The samples of each rank since it was last found to have become faster or slower at the maximum clock.
 
+    What it measured before it first measured the maximum clock, as where that step of a sweep was lost, may be of
+    another state.
+
     Args:
         taken: The samples of a series.
     """
@@ -138,7 +141,8 @@ def _of_newest_state(taken: list[TakenSamples]) -> list[TakenSamples]:
             common = before.keys() & now.keys()
             was_s, was_error_s = _total(before[key] for key in common)
             time_s, error_s = _total(now[key] for key in common)
-            if common and abs(time_s - was_s) > _SLOW_SHARE * was_s + ALIKE_SIGMAS * math.hypot(error_s, was_error_s):
+            has_changed = abs(time_s - was_s) > _SLOW_SHARE * was_s + ALIKE_SIGMAS * math.hypot(error_s, was_error_s)
+            if not before or (common and has_changed):
                 kept = []
             before = now or before
         kept.append(one)

@@ -23,8 +23,8 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     Where the planner says how far it may be wrong, it may be so much more, within limits: 0.5 % of what the iterations
     draw without Perseus, and whatever faults have made of that, because full clocks cannot be measured under a plan.
     Where nothing happens, doubt excuses next to nothing. In fewer than four iterations under a plan nothing is measured
-    yet: doubt may be as much as what is said. What iterations saved while the planner's disk was full, a planner that is
-    killed before the disk has space again takes with it.
+    yet: doubt may be as much as what is said. A planner that is killed while its disk is full forgets what iterations
+    have saved since it was.
     """
     broken = []
     for span in run.jobs:
