@@ -389,6 +389,8 @@ def test_noise_excuses_as_much_as_it_explains() -> None:
     noisy = replace(JOB, noise_percent=1.0)
     assert sentences(profile_truth, played(job=noisy, profile=(replace(ROW, time_s=0.1039),))) == []
     assert sentences(profile_truth, played(job=noisy, profile=(replace(ROW, time_s=0.1041),)))
+    assert sentences(profile_truth, played(job=noisy, profile=(replace(ROW, energy_j=41.5),))) == []
+    assert sentences(profile_truth, played(job=noisy, profile=(replace(ROW, energy_j=41.7),)))
 
 
 def test_the_best_replica_is_the_truth() -> None:
