@@ -142,7 +142,8 @@ def _of_newest_state(taken: list[TakenSamples]) -> list[TakenSamples]:
             was_s, was_error_s = _total(before[key] for key in common)
             time_s, error_s = _total(now[key] for key in common)
             has_changed = abs(time_s - was_s) > _SLOW_SHARE * was_s + ALIKE_SIGMAS * math.hypot(error_s, was_error_s)
-            if not before or (common and has_changed):
+            is_first = all(other.clock_mhz != highest_mhz for other in kept)
+            if is_first or (common and has_changed):
                 kept = []
             before = now or before
         kept.append(one)
