@@ -47,10 +47,11 @@ def synthesise(
     constants_ms: dict[str, float] | None = None,
     constants_w: float = BLOCKING_W,
     slow_from_s: float = math.inf,
+    noise: float = 0.0,
 ) -> tuple[list[Activity], list[Edge], Span]:
     """1F1B on one rank; ``read_late`` is the share of readings that come late by up to 15 ms.
 
-    From ``slow_from_s`` on everything takes 4 % longer.
+    From ``slow_from_s`` on everything takes 4 % longer. ``noise`` is the standard deviation of each time, as a share.
 
     ``LOAD`` of ``constants_ms`` comes before every forward, the others come once, after the last backward.
     """
@@ -75,7 +76,8 @@ def synthesise(
 
     def run(key: tuple[int, str], duration_ms: float, power_w: float) -> None:
         begin = now
-        spend(round((1.04 if begin >= slow_from_s * 1e9 else 1) * duration_ms * MS), power_w)
+        duration_ms *= (1.04 if begin >= slow_from_s * 1e9 else 1) * (rng.gauss(1, noise) if noise else 1)
+        spend(round(duration_ms * MS), power_w)
         seen = late_ns()
         activities.append(Activity(begin, now + seen, key))
         if seen:
@@ -252,6 +254,27 @@ def test_a_gpu_that_becomes_slow_within_the_window_does_not_seem_to_wait_at_high
     assert errors[0] < 0.01
     assert errors[1] < 0.02
     assert result.blocking_power_w == pytest.approx(BLOCKING_W, rel=0.2)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.03, 0.05])
+def test_the_ends_of_long_computations_are_no_waiting(noise: float) -> None:
+    """A lone stage does not wait: what noise makes longer than usual drew as much as the rest of the computation."""
+    for seed in range(3):
+        activities, edges, span = synthesise(
+            random.Random(seed),
+            period_ns=100 * MS,
+            forward_ms=70,
+            backward_ms=150,
+            warm_ups=0,
+            seconds=12,
+            read_late=0.0,
+            host_late_ms=0.0,
+            wait_ms=0.0,
+            noise=noise,
+        )
+        result = estimate(clock_mhz=1410, period_ns=100 * MS, spans=[span], activities=activities, edges=edges)
+        assert result.trouble == ""
+        assert result.blocking_power_w == 0.0
 
 
 @pytest.mark.parametrize("host_late_ms", [0.0, 0.3])

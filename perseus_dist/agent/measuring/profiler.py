@@ -39,6 +39,7 @@ _MIN_EDGES = 8
 _ALIKE_SHARE = 0.25  # of their power, that computations of a GPU at one clock usually differ by
 _MIN_CONSTANT_SHARE = 0.01  # of the window; a constant rarer than that is not told apart from waiting
 _MAX_ERROR = 0.2  # of a power; worse is no measurement
+_MAX_WAITING_SHARE = 0.9  # of the least power of a computation at the same clock
 _FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey); a host that was late is no property of the GPU
 _MIN_FENCE = 0.01  # of the median, for devices that repeat themselves exactly
 _DISTURBED_SHARE = 0.015
@@ -126,10 +127,9 @@ def estimate(
                 window_s=fit.window_s,
             )
         )
-    waiting = fit.told_apart_w(WAITING)
     return Estimate(
         samples=tuple(samples),
-        blocking_power_w=waiting.value if waiting is not None else 0.0,
+        blocking_power_w=fit.waiting_w,
         trouble=f"no energy of {', '.join(missed)} at {clock_mhz} MHz in {fit.window_s:.1f} s" if missed else "",
     )
 
@@ -154,6 +154,17 @@ class _Fit(NamedTuple):
         told_apart = (self.told_apart_w(other) for other in self.powers_w if other[1] in _COMPUTATIONS)
         hottest_w = max((other.value for other in told_apart if other is not None), default=math.inf)
         return power if power.value <= hottest_w else Unknown(hottest_w, power.error)
+
+    @property
+    def waiting_w(self) -> float:
+        """[W] while waiting; 0 where that is not known.
+
+        A rank that hardly waits takes the ends of long computations for it, and finds that it draws as much as they do.
+        """
+        waiting = self.told_apart_w(WAITING)
+        computing_w = [power.value for key, power in self.powers_w.items() if key[1] in _COMPUTATIONS]
+        most_w = _MAX_WAITING_SHARE * min(computing_w, default=math.inf)
+        return waiting.value if waiting is not None and waiting.value <= most_w else 0.0
 
 
 def _is_constant(key: Key) -> bool:
