@@ -482,6 +482,15 @@ def test_the_baseline_is_what_full_clocks_take() -> None:
     assert sentences(reported_baseline, run) == []
 
 
+def test_a_baseline_may_be_of_a_sweep_that_held_full_clocks() -> None:
+    """A power cap is over as the sweep begins, and the job ends before its plan comes."""
+    capped: dict[str, Any] = {"without_s": over(range(8), 1.1), "sweeps": range(8, 12), "unfollowed": range(12)}
+    at_full = played(num=12, time_s=over(range(8), 1.1), **capped)
+    assert sentences(reported_baseline, at_full) == []
+    lower = played(num=12, time_s={**over(range(8), 1.1), **over(range(8, 12), 1.3)}, **capped)
+    assert sentences(reported_baseline, lower)
+
+
 def test_the_slowdown_is_what_the_plan_costs() -> None:
     slow = over(range(10), 1.2)
     (sentence,) = sentences(reported_slowdown, played(baseline=measured(time_s=1.2), time_s=slow, without_s=slow))
