@@ -5,29 +5,35 @@
     python tests/stress/mutations.py --map --add --tests tests/unit/test_new.py
     python tests/stress/mutations.py --again      # that draw's survivors, with the tests written for them
 
-A mutation changes one comparison, one arithmetic or logical operator, or one constant. It is made in a copy of the
-package, never in the checkout, and the unit tests that reach its line run against the copy until one fails: the quick
-ones first, those that take a minute together. Lines that no unit test reaches are not drawn: branch coverage counts
-them. Survivors are printed, to be read one by one; ``--record`` adds the draw to benchmarks/results/mutations.json.
+A mutation changes one comparison, one arithmetic or logical operator, or one constant in the body of a function. The
+unit tests are collected once; for each mutation a process is forked from there, which gives the functions of the file
+their changed code, in memory alone, and runs the tests that reach the line until one fails: the quick ones first, those
+that take ten seconds together. Lines that no unit test reaches are not drawn: branch coverage counts them. Survivors
+are printed, to be read one by one; ``--record`` adds the draw to benchmarks/results/mutations.json.
 """
 
 import argparse
 import ast
+import contextlib
+import gc
+import importlib
 import json
 import os
 import random
-import re
-import shutil
+import select
+import signal
 import sqlite3
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from itertools import accumulate
+from inspect import CO_OPTIMIZED
+from itertools import accumulate, islice
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -37,8 +43,9 @@ from measuring import RESULTS, commit, record_result  # noqa: E402
 WORK = ROOT / "build" / "mutations"
 DURATIONS = WORK / "durations.jsonl"  # of every run of a test, in seconds
 CORES = ("planner/lifecycle", "planner/job", "straggler", "device/lease/clock_slot.py", "agent/core", "planning")
-TESTS_S = 60.0  # what the tests of one mutation take together, as they took when they were mapped
-LONGEST_S = 300.0  # then the mutation is in a loop that does not end
+TESTS_S = 10.0  # what the tests of one mutation take together, as they took when they were mapped
+LONGEST_S = 150.0  # then the mutation is in a loop that does not end
+_BROKEN = "not played:"
 DRAWN = ("seed", "date", "commit", "mutations", "noticed", "survive", "noticed [%]")
 LATER = ("noticed, with the tests written since", "of these [%]")
 
@@ -58,13 +65,6 @@ OPERATORS = {
     "|": "&",
     "&": "|",
 }
-
-# Imports the copy in place of the installed package.
-PLUGIN = """
-import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__name__.startswith("ScikitBuild")]
-sys.path.insert(0, {copy!r})
-"""
 
 # Tells coverage which test runs, and notes how long it takes. Coverage's own ``dynamic_context = test_function`` knows
 # no test of hypothesis.
@@ -96,6 +96,10 @@ class Mutation(NamedTuple):
     begin: int
     end: int
     new: str
+
+    def changed(self, source: str) -> str:
+        """The file with the change."""
+        return source[: self.begin] + self.new + source[self.end :]
 
     def text(self) -> str:
         """What it changes, for a reader."""
@@ -199,75 +203,131 @@ def tests_by_line() -> dict[tuple[str, int], list[str]]:
     return found
 
 
-def run_tests(tests: Sequence[str], slot: int, *options: str, limit_s: float | None = None) -> tuple[bool, set[str]]:
-    """Whether tests fail against a copy of the package, and those that do, as pytest names them without parameters."""
-    plugins = ["-p", f"mutated_{slot}", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:longest_first"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=no", "-m", "not stress and not soak", *plugins, *options, *tests],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(WORK), "PATH": sysconfig.get_path("scripts"), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        timeout=limit_s,
-        check=False,
-    )
-    failed = set(re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", done.stdout, re.MULTILINE))
-    return done.returncode != 0, failed  # more than 1 where a mutated module cannot even be imported
-
-
-def is_noticed(mutation: Mutation, tests: list[str], slot: int) -> tuple[bool, set[str]]:
-    """Whether one of the tests fails when the mutation is made, and which."""
-    copy = WORK / f"copy-{slot}"
+def is_in_function(mutation: Mutation) -> bool:
+    """Whether it is in the body of a function, and changes its code."""
     source = (ROOT / mutation.path).read_text()
-    target = copy / mutation.path
-    target.write_text(source[: mutation.begin] + mutation.new + source[mutation.end :])
-    try:
-        return run_tests(tests, slot, "-x", limit_s=LONGEST_S)
-    except subprocess.TimeoutExpired:
-        return True, set()
-    finally:
-        target.write_text(source)
+    return _functions(source) != _functions(mutation.changed(source))
 
 
-def make_copies(num: int) -> None:
-    """One copy of the package, with the compiled solver, for each mutation that is tried at a time."""
-    import perseus_dist._solver as solver
-
-    for slot in range(num):
-        copy = WORK / f"copy-{slot}"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(ROOT / "perseus_dist", copy / "perseus_dist", ignore=shutil.ignore_patterns("__pycache__"))
-        library = Path(solver.__file__)
-        shutil.copy(library, copy / "perseus_dist" / library.name)
-        (WORK / f"mutated_{slot}.py").write_text(PLUGIN.format(copy=str(copy)))
+def _functions(source: str, path: str = "") -> dict[tuple[str, int], CodeType]:
+    """The code of all functions of a module, by name and first line."""
+    found: dict[tuple[str, int], CodeType] = {}
+    open_codes = [compile(source, path, "exec", dont_inherit=True)]
+    while open_codes:
+        inner = [one for one in open_codes.pop().co_consts if isinstance(one, CodeType)]
+        found |= {(one.co_qualname, one.co_firstlineno): one for one in inner if one.co_flags & CO_OPTIMIZED}
+        open_codes += inner
+    return found
 
 
-def play(mutations: Sequence[Mutation], reach: dict[tuple[str, int], list[str]], num_slots: int) -> list[Mutation]:
-    """Those that no test notices.
+def functions_of(mutations: Sequence[Mutation]) -> list[FunctionType]:
+    """All functions of the modules that mutations change, as they are in this process."""
+    paths = {mutation.path for mutation in mutations}
+    for path in paths:
+        importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    names = {str(ROOT / path) for path in paths}
+    gc.unfreeze()  # or they would not be found
+    found = [one for one in gc.get_objects() if isinstance(one, FunctionType) and one.__code__.co_filename in names]
+    gc.freeze()
+    return found
+
+
+def change_functions(mutation: Mutation, functions: Sequence[FunctionType]) -> None:
+    """Give functions their changed code.
 
     Raises:
-        SystemExit: A test that noticed one fails without any, too.
+        LookupError: None of them is there.
     """
-    make_copies(num_slots)
-    slots = list(range(num_slots))
-    noticing: set[str] = set()
+    path = ROOT / mutation.path
+    num_changed = 0
+    changed = _functions(mutation.changed(path.read_text()), str(path))
+    for one in functions:
+        if one.__code__.co_filename == str(path):
+            code = changed.get((one.__code__.co_qualname, one.__code__.co_firstlineno))
+            if code is not None and code != one.__code__:
+                one.__code__ = code
+                num_changed += 1
+    if not num_changed:
+        raise LookupError(f"saw no function to change for {mutation.text()}")
 
-    def is_seen(mutation: Mutation) -> bool:
-        slot = slots.pop()
-        try:
-            is_seen, failed = is_noticed(mutation, reach[mutation.path, mutation.line], slot)
-        finally:
-            slots.append(slot)
-        noticing.update(failed)
-        print(f"{'noticed ' if is_seen else 'SURVIVES'} {mutation.text()} {' '.join(failed)}", flush=True)
-        return is_seen
 
-    with ThreadPoolExecutor(num_slots) as pool:
-        seen = list(pool.map(is_seen, mutations))
-    if noticing and (failed := run_tests(sorted(noticing), 0))[0]:
-        raise SystemExit(f"without a mutation these fail, too; mend them and draw again: {' '.join(sorted(failed[1]))}")
-    return [mutation for mutation, noticed in zip(mutations, seen, strict=True) if not noticed]
+class Player:
+    """A plugin of pytest that, in place of the tests, plays mutations, each with the tests that reach it.
+
+    Attributes:
+        survivors: Those that no test notices, but for tests that fail without a mutation, too.
+    """
+
+    def __init__(self, mutations: Sequence[Mutation], reach: dict[tuple[str, int], list[str]]) -> None:
+        self._mutations, self._reach = mutations, reach
+        self._failed: list[str] = []
+        self._functions: list[FunctionType] = []
+        self._items: dict[str, list[pytest.Item]] = {}
+        self.survivors: list[Mutation] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take note of a failure."""
+        if report.failed:
+            self._failed.append(report.nodeid.partition("[")[0])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Play all."""
+        for item in session.items:
+            self._items.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        self._functions = functions_of(self._mutations)
+        noticed_by: dict[Mutation, str] = {}
+        unusable: set[str] = set()
+        again = list(self._mutations)
+        while again:
+            for mutation in again:
+                tests = [test for test in self._reach[mutation.path, mutation.line] if test not in unusable]
+                noticed_by[mutation] = self._first_failure(tests, mutation)
+                verdict = f"noticed  {mutation.text()} by" if noticed_by[mutation] else f"SURVIVES {mutation.text()}"
+                print(f"{verdict} {noticed_by[mutation]}", flush=True)
+            fail_always = {test for test in {*noticed_by.values()} - {""} if self._first_failure([test], None)}
+            unusable |= fail_always
+            again = [mutation for mutation in self._mutations if noticed_by[mutation] in fail_always]
+            if fail_always:
+                print(f"fail without a mutation, too: {' '.join(sorted(fail_always))}; {len(again)} once more")
+        self.survivors = [mutation for mutation in self._mutations if not noticed_by[mutation]]
+        return True
+
+    def _first_failure(self, tests: Sequence[str], mutation: Mutation | None) -> str:
+        """The first test that fails in a process of its own, "time" where they do not end; empty if none fails."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(1, 2)
+            try:
+                answer = self._play(tests, mutation)
+            except Exception as error:
+                answer = f"{_BROKEN} {error!r}"
+            except BaseException:
+                answer = "end of the process"
+            os.write(writing, answer.encode())
+            os._exit(0)
+        os.close(writing)
+        ended, _, _ = select.select([reading], [], [], LONGEST_S)
+        answer = os.read(reading, 1000).decode() if ended else "time"
+        with contextlib.suppress(ProcessLookupError):  # and what its tests have started
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        if answer.startswith(_BROKEN):
+            raise RuntimeError(answer)
+        return answer
+
+    def _play(self, tests: Sequence[str], mutation: Mutation | None) -> str:
+        if mutation is not None:
+            change_functions(mutation, self._functions)
+        items = [item for test in tests for item in self._items.get(test, [])]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self._failed:
+                return self._failed[0]
+        return ""
 
 
 def record(seed: int, cells: dict[str, str]) -> None:
@@ -294,7 +354,6 @@ def main() -> int:
     parser.add_argument("--add", action="store_true", help="with --map: beside what is mapped already")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="try the seed's survivors alone, with tests mapped since")
     parser.add_argument("--record", action="store_true", help="in benchmarks/results/mutations.json")
     args = parser.parse_args()
@@ -312,9 +371,13 @@ def main() -> int:
         num_all = before["drawn"]
     else:
         drawn = [one for path in modules() for one in mutations_of(path) if (one.path, one.line) in reach]
-        drawn = random.Random(args.seed).sample(drawn, min(args.count, len(drawn)))
+        random.Random(args.seed).shuffle(drawn)
+        drawn = list(islice(filter(is_in_function, drawn), args.count))
         num_all = len(drawn)
-    survivors = play(drawn, reach, args.processes)
+    player = Player(drawn, reach)
+    quiet = ["-q", "-s", "--no-header", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:longest_first"]
+    pytest.main([*quiet, "-m", "not stress and not soak", "tests/unit"], plugins=[player])
+    survivors = player.survivors
     num_noticed = num_all - len(survivors)
     cells = dict(zip(LATER, (str(num_noticed), percent(num_noticed, num_all)), strict=True))
     if not args.again:
