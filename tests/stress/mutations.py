@@ -7,9 +7,10 @@
 
 A mutation changes one comparison, one arithmetic or logical operator, or one constant in the body of a function. The
 unit tests are collected once; for each mutation a process is forked from there, which gives the functions of the file
-their changed code, in memory alone, and runs the tests that reach the line until one fails: the quick ones first, those
-that take ten seconds together. Lines that no unit test reaches are not drawn: branch coverage counts them. Survivors
-are printed, to be read one by one; ``--record`` adds the draw to benchmarks/results/mutations.json.
+their changed code, in memory alone, and runs tests that reach the line until one fails: those that reach few lines, and
+then the quick ones, each as many as take six seconds together. Lines that no unit test reaches are not drawn: branch
+coverage counts them. Survivors are printed, to be read one by one; ``--record`` adds the draw to
+benchmarks/results/mutations.json.
 """
 
 import argparse
@@ -25,8 +26,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
+from functools import cache
 from inspect import CO_OPTIMIZED
 from itertools import accumulate, islice
 from pathlib import Path
@@ -43,7 +46,7 @@ from measuring import RESULTS, commit, record_result  # noqa: E402
 WORK = ROOT / "build" / "mutations"
 DURATIONS = WORK / "durations.jsonl"  # of every run of a test, in seconds
 CORES = ("planner/lifecycle", "planner/job", "straggler", "device/lease/clock_slot.py", "agent/core", "planning")
-TESTS_S = 10.0  # what the tests of one mutation take together, as they took when they were mapped
+TESTS_S = 6.0  # what the tests of one mutation take together, as they took when they were mapped
 LONGEST_S = 150.0  # then the mutation is in a loop that does not end
 _BROKEN = "not played:"
 DRAWN = ("seed", "date", "commit", "mutations", "noticed", "survive", "noticed [%]")
@@ -103,7 +106,7 @@ class Mutation(NamedTuple):
 
     def text(self) -> str:
         """What it changes, for a reader."""
-        source = (ROOT / self.path).read_text()
+        source = source_of(self.path)
         whole = source.split("\n")[self.line - 1].strip()
         return f"{self.path}:{self.line}: {source[self.begin : self.end]!r} -> {self.new!r} in {whole}"
 
@@ -182,10 +185,11 @@ def seconds_by_test() -> dict[str, float]:
 
 
 def tests_by_line() -> dict[tuple[str, int], list[str]]:
-    """The tests that reach each line, quick ones first, as many as take ``TESTS_S`` together, and at least one."""
+    """The tests that reach each line: those that reach few lines, then quick ones, each as many as take ``TESTS_S``."""
     from coverage.numbits import numbits_to_nums
 
     found: dict[tuple[str, int], list[str]] = {}
+    num_lines: Counter[str] = Counter()
     with sqlite3.connect(WORK / "coverage") as database:
         query = (
             "select file.path, context.context, line_bits.numbits from line_bits "
@@ -195,17 +199,30 @@ def tests_by_line() -> dict[tuple[str, int], list[str]]:
         for path, context, bits in database.execute(query):
             for line in numbits_to_nums(bits):
                 found.setdefault((str(Path(path).relative_to(ROOT)), line), []).append(context)
+                num_lines[context] += 1
     durations_s = seconds_by_test()
     for tests in found.values():
-        tests.sort(key=lambda test: (durations_s[test], test))
-        ends_s = accumulate(durations_s[test] for test in tests)
-        del tests[max(1, sum(end_s <= TESTS_S for end_s in ends_s)) :]
+        near = _first_of(sorted(tests, key=lambda test: (num_lines[test], test)), durations_s)
+        others = sorted(set(tests) - set(near), key=lambda test: (durations_s[test], test))
+        tests[:] = [*near, *_first_of(others, durations_s)]
     return found
+
+
+def _first_of(tests: Sequence[str], durations_s: dict[str, float]) -> list[str]:
+    """As many as take ``TESTS_S`` together, and at least one."""
+    ends_s = accumulate(durations_s[test] for test in tests)
+    return list(tests[: max(1, sum(end_s <= TESTS_S for end_s in ends_s))])
+
+
+@cache
+def source_of(path: str) -> str:
+    """A file as it was when mutations were drawn."""
+    return (ROOT / path).read_text()
 
 
 def is_in_function(mutation: Mutation) -> bool:
     """Whether it is in the body of a function, and changes its code."""
-    source = (ROOT / mutation.path).read_text()
+    source = source_of(mutation.path)
     return _functions(source) != _functions(mutation.changed(source))
 
 
@@ -240,7 +257,7 @@ def change_functions(mutation: Mutation, functions: Sequence[FunctionType]) -> N
     """
     path = ROOT / mutation.path
     num_changed = 0
-    changed = _functions(mutation.changed(path.read_text()), str(path))
+    changed = _functions(mutation.changed(source_of(mutation.path)), str(path))
     for one in functions:
         if one.__code__.co_filename == str(path):
             code = changed.get((one.__code__.co_qualname, one.__code__.co_firstlineno))
