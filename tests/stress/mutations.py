@@ -19,6 +19,7 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import random
 import select
@@ -26,6 +27,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date
@@ -273,14 +275,17 @@ class Player:
 
     Attributes:
         survivors: Those that no test notices, but for tests that fail without a mutation, too.
+        num_played: Mutations that there was time for.
     """
 
-    def __init__(self, mutations: Sequence[Mutation], reach: dict[tuple[str, int], list[str]]) -> None:
-        self._mutations, self._reach = mutations, reach
+    def __init__(self, mutations: Sequence[Mutation], reach: dict[tuple[str, int], list[str]], limit_s: float) -> None:
+        self._mutations, self._reach = list(mutations), reach
+        self._ends_s = time.monotonic() + limit_s
         self._failed: list[str] = []
         self._functions: list[FunctionType] = []
         self._items: dict[str, list[pytest.Item]] = {}
         self.survivors: list[Mutation] = []
+        self.num_played = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take note of a failure."""
@@ -297,15 +302,19 @@ class Player:
         again = list(self._mutations)
         while again:
             for mutation in again:
+                if time.monotonic() > self._ends_s:
+                    break
                 tests = [test for test in self._reach[mutation.path, mutation.line] if test not in unusable]
                 noticed_by[mutation] = self._first_failure(tests, mutation)
                 verdict = f"noticed  {mutation.text()} by" if noticed_by[mutation] else f"SURVIVES {mutation.text()}"
                 print(f"{verdict} {noticed_by[mutation]}", flush=True)
+            self._mutations = list(noticed_by)
             fail_always = {test for test in {*noticed_by.values()} - {""} if self._first_failure([test], None)}
             unusable |= fail_always
             again = [mutation for mutation in self._mutations if noticed_by[mutation] in fail_always]
             if fail_always:
                 print(f"fail without a mutation, too: {' '.join(sorted(fail_always))}; {len(again)} once more")
+        self.num_played = len(self._mutations)
         self.survivors = [mutation for mutation in self._mutations if not noticed_by[mutation]]
         return True
 
@@ -371,6 +380,9 @@ def main() -> int:
     parser.add_argument("--add", action="store_true", help="with --map: beside what is mapped already")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--limit-s", type=float, default=math.inf, help="then play no more of them: the first are drawn"
+    )
     parser.add_argument("--again", action="store_true", help="try the seed's survivors alone, with tests mapped since")
     parser.add_argument("--record", action="store_true", help="in benchmarks/results/mutations.json")
     args = parser.parse_args()
@@ -390,11 +402,12 @@ def main() -> int:
         drawn = [one for path in modules() for one in mutations_of(path) if (one.path, one.line) in reach]
         random.Random(args.seed).shuffle(drawn)
         drawn = list(islice(filter(is_in_function, drawn), args.count))
-        num_all = len(drawn)
-    player = Player(drawn, reach)
+        num_all = 0
+    player = Player(drawn, reach, args.limit_s)
     quiet = ["-q", "-s", "--no-header", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:longest_first"]
     pytest.main([*quiet, "-m", "not stress and not soak", "tests/unit"], plugins=[player])
     survivors = player.survivors
+    num_all = num_all or player.num_played
     num_noticed = num_all - len(survivors)
     cells = dict(zip(LATER, (str(num_noticed), percent(num_noticed, num_all)), strict=True))
     if not args.again:
