@@ -142,8 +142,8 @@ def test_no_number_of_the_job_is_below_its_first(field: str, least: int) -> None
 def test_a_job_has_at_least_one_rank_and_as_many_as_the_service_takes(field: str) -> None:
     alone = replace(SPEC, pp_size=1, dp_size=1, tp_size=1)
     check_facts([replace(alone, **{field: MOST})])
-    others = {"pp_size", "dp_size", "tp_size"} - {field}
-    for sizes in ({field: 0}, {field: MOST + 1}, {field: MOST, others.pop(): 2}):
+    beyond = [{field: MOST, other: 2} for other in ("pp_size", "dp_size", "tp_size") if other != field]
+    for sizes in ({field: 0}, {field: MOST + 1}, *beyond):
         with pytest.raises(StoredFactError):
             check_facts([replace(alone, **sizes)])
 
