@@ -8,7 +8,7 @@
 A mutation changes one comparison, one arithmetic or logical operator, or one constant in the body of a function. The
 unit tests are collected once; for each mutation a process is forked from there, which gives the functions of the file
 their changed code, in memory alone, and runs tests that reach the line until one fails: those that reach few lines, and
-then the quick ones, each as many as take six seconds together. Lines that no unit test reaches are not drawn: branch
+then the quick ones, each as many as take four seconds together. Lines that no unit test reaches are not drawn: branch
 coverage counts them. Survivors are printed, to be read one by one; ``--record`` adds the draw to
 benchmarks/results/mutations.json.
 """
@@ -22,6 +22,7 @@ import json
 import math
 import os
 import random
+import resource
 import select
 import signal
 import sqlite3
@@ -48,9 +49,9 @@ from measuring import RESULTS, commit, record_result  # noqa: E402
 WORK = ROOT / "build" / "mutations"
 DURATIONS = WORK / "durations.jsonl"  # of every run of a test, in seconds
 CORES = ("planner/lifecycle", "planner/job", "straggler", "device/lease/clock_slot.py", "agent/core", "planning")
-TESTS_S = 6.0  # what the tests of one mutation take together, as they took when they were mapped
-LONGEST_S = 150.0  # then the mutation is in a loop that does not end
-_BROKEN = "not played:"
+TESTS_S = 4.0  # what tests of one mutation take together, as they took when they were mapped
+LONGEST_S, LONGEST_CPU_S = 120.0, 30  # then the mutation is in a loop that does not end
+_BROKEN, _NONE = "not played:", "none"
 DRAWN = ("seed", "date", "commit", "mutations", "noticed", "survive", "noticed [%]")
 LATER = ("noticed, with the tests written since", "of these [%]")
 
@@ -302,7 +303,7 @@ class Player:
         again = list(self._mutations)
         while again:
             for mutation in again:
-                if time.monotonic() > self._ends_s:
+                if time.monotonic() > self._ends_s and mutation not in noticed_by:
                     break
                 tests = [test for test in self._reach[mutation.path, mutation.line] if test not in unusable]
                 noticed_by[mutation] = self._first_failure(tests, mutation)
@@ -319,15 +320,16 @@ class Player:
         return True
 
     def _first_failure(self, tests: Sequence[str], mutation: Mutation | None) -> str:
-        """The first test that fails in a process of its own, "time" where they do not end; empty if none fails."""
+        """The first test that fails in a process of its own, or how it ended; empty if none fails."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_CPU_S, LONGEST_CPU_S))
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(1, 2)
             try:
-                answer = self._play(tests, mutation)
+                answer = self._play(tests, mutation) or _NONE
             except Exception as error:
                 answer = f"{_BROKEN} {error!r}"
             except BaseException:
@@ -336,14 +338,14 @@ class Player:
             os._exit(0)
         os.close(writing)
         ended, _, _ = select.select([reading], [], [], LONGEST_S)
-        answer = os.read(reading, 1000).decode() if ended else "time"
+        answer = (os.read(reading, 1000).decode() or "end of the process") if ended else "time"
         with contextlib.suppress(ProcessLookupError):  # and what its tests have started
             os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(reading)
         if answer.startswith(_BROKEN):
             raise RuntimeError(answer)
-        return answer
+        return "" if answer == _NONE else answer
 
     def _play(self, tests: Sequence[str], mutation: Mutation | None) -> str:
         if mutation is not None:
