@@ -8,8 +8,8 @@
 A mutation changes one comparison, one arithmetic or logical operator, or one constant in the body of a function. The
 unit tests are collected once; for each mutation a process is forked from there, which gives the functions of the file
 their changed code, in memory alone, and runs tests that reach the line until one fails: those that reach few lines, and
-then the quick ones, each as many as take four seconds together. Lines that no unit test reaches are not drawn: branch
-coverage counts them. Survivors are printed, to be read one by one; ``--record`` adds the draw to
+then the quick ones, each as many as take four seconds together. Lines that no unit test of a few seconds reaches are
+not drawn: branch coverage counts them. Survivors are printed, to be read one by one; ``--record`` adds the draw to
 benchmarks/results/mutations.json.
 """
 
@@ -50,6 +50,7 @@ WORK = ROOT / "build" / "mutations"
 DURATIONS = WORK / "durations.jsonl"  # of every run of a test, in seconds
 CORES = ("planner/lifecycle", "planner/job", "straggler", "device/lease/clock_slot.py", "agent/core", "planning")
 TESTS_S = 4.0  # what tests of one mutation take together, as they took when they were mapped
+LONGEST_TEST_S = 8.0  # likewise; longer ones are not run
 LONGEST_S, LONGEST_CPU_S = 120.0, 30  # then the mutation is in a loop that does not end
 _BROKEN, _NONE = "not played:", "none"
 DRAWN = ("seed", "date", "commit", "mutations", "noticed", "survive", "noticed [%]")
@@ -204,6 +205,8 @@ def tests_by_line() -> dict[tuple[str, int], list[str]]:
                 found.setdefault((str(Path(path).relative_to(ROOT)), line), []).append(context)
                 num_lines[context] += 1
     durations_s = seconds_by_test()
+    found = {line: [test for test in tests if durations_s[test] <= LONGEST_TEST_S] for line, tests in found.items()}
+    found = {line: tests for line, tests in found.items() if tests}
     for tests in found.values():
         near = _first_of(sorted(tests, key=lambda test: (num_lines[test], test)), durations_s)
         others = sorted(set(tests) - set(near), key=lambda test: (durations_s[test], test))
