@@ -6,19 +6,31 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from test_planner_lifecycle import Fleet, of_type
+from test_malformed_facts import good_facts
+from test_planner_lifecycle import SCHEDULE, Fleet, of_type, summary
 
-from perseus_dist.messages.from_agent import ScheduleText
+from perseus_dist.messages.from_agent import GpuSample, ProfileSamples, ScheduleText
 from perseus_dist.messages.from_planner import Refused, StopSweep
 from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.facts.runs import FingerprintKnown
+from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SamplesReceived
 from perseus_dist.planner.job.state.planning import Planning
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.blocking_power import why_measured_again
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
-from perseus_dist.planner.lifecycle.events import StragglerReported
+from perseus_dist.planner.lifecycle.enforcement.switching import _barely_differs
+from perseus_dist.planner.lifecycle.events import Persist, StragglerReported
 from perseus_dist.planner.lifecycle.reset import drop_kept_profile, drop_profile
+from perseus_dist.planner.lifecycle.schedule import _fits_kept_profile
+from perseus_dist.planner.lifecycle.shape_change.ahead import is_ahead_request
+from perseus_dist.planner.lifecycle.shape_change.carry import keep_stages
 from perseus_dist.planner.lifecycle.status.job_status import job_status
+from perseus_dist.planner.lifecycle.sweeping.rounds import note_reading
+from perseus_dist.planner.lifecycle.sweeping.sweep import iterations_per_clock
+from perseus_dist.planner.shapes.stage import MeasuredStage, StageWork
+from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
+from perseus_dist.straggler.evidence.gpu_evidence import REASON_SW_THERMAL
 
 OTHER: dict[type, Any] = {bool: True, int: 7, float: 7.5, tuple: (1,), type(None): 3, dict: {(0, 1): 1}, set: {1}}
 
@@ -120,3 +132,110 @@ def test_a_job_without_a_plan_shows_no_figure_of_one() -> None:
     degrees = (status.full_time_degree, status.full_energy_degree, status.plan_time_degree, status.plan_energy_degree)
     assert degrees == (0.0,) * 4
     assert (status.t_prime_s, status.progress_share >= 0) == (0.0, True)
+
+
+def test_a_rank_at_full_clocks_is_as_fast_as_heat_lets_it_be_in_the_sweep_alone() -> None:
+    profiling = Fleet().to_profiling().job.profiling
+    hot = GpuSample(requested_mhz=1400, clock_mhz=1390, event_reasons=REASON_SW_THERMAL)
+    for reading, reached_mhz in (
+        (hot, 1390),
+        (replace(hot, requested_mhz=1000, clock_mhz=900), 1390),  # a lower clock of the sweep
+        (replace(hot, requested_mhz=0, clock_mhz=1300), 1300),
+        (replace(hot, clock_mhz=1400), None),
+        (hot, 1390),
+        (replace(hot, event_reasons=0), None),
+    ):
+        note_reading(profiling, 1, reading)
+        assert profiling.reached_mhz.get(1) == reached_mhz
+    profiling.sweep = None
+    note_reading(profiling, 1, hot)
+    assert not profiling.reached_mhz
+
+
+def test_a_kept_profile_fits_a_schedule_of_as_many_chunks_alone() -> None:
+    job = Fleet().to_planning().job
+    assert _fits_kept_profile(job, SCHEDULE)
+    (of_series,) = job.profiling.samples.values()
+    one = of_series[1][0]
+    for chunk, is_fitting in ((0, True), (1, False), (2, False)):
+        samples = tuple(replace(sample, chunk=chunk) for sample in one.samples.samples)
+        of_series[1][0] = replace(one, samples=replace(one.samples, samples=samples))
+        assert _fits_kept_profile(job, SCHEDULE) == is_fitting
+
+
+@pytest.mark.parametrize(("share", "is_barely"), [(1.001, True), (1.0045, True), (1.006, False)])
+def test_plans_that_differ_by_less_than_a_switch_is_worth_stay_in_force(share: float, *, is_barely: bool) -> None:
+    fleet = Fleet().to_planning()
+    made = summary()
+    fleet.plan_ready(replace(made, time_ps=(*made.time_ps[:2], round(share * made.time_ps[1]), made.time_ps[3])))
+    job = fleet.job
+    assert job.switch is not None
+    for before, after in ((1, 2), (2, 1)):
+        job.enforcement.switch = switch = replace(job.switch, points=(before,), t_prime_s=2.0)
+        assert _barely_differs(job, replace(switch, points=(after,))) == is_barely
+        assert _barely_differs(job, switch)
+        assert not _barely_differs(job, replace(switch, t_prime_s=0.0)), "pipelines wait no more"
+        assert not _barely_differs(job, replace(switch, points=(3,)))
+        assert not _barely_differs(job, replace(switch, table_revision=switch.table_revision + 1))
+    job.enforcement.switch = replace(switch, points=(NO_POINT,))
+    assert not _barely_differs(job, switch)
+    job.enforcement.switch = None
+    assert not _barely_differs(job, switch)
+
+
+@pytest.mark.parametrize(("behind", "is_from_earlier"), [(3, True), (2, True), (1, False), (0, False), (-2, False)])
+def test_agents_more_than_one_iteration_behind_mean_that_training_goes_on_from_earlier(
+    behind: int, *, is_from_earlier: bool
+) -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.detach(0)
+    fleet.detach(1)
+    before = fleet.job.measured.timelines
+    fleet.iteration = fleet.job.progress.iteration - behind
+    fleet.attach(0, incarnation=77)
+    assert fleet.job.progress.iteration == fleet.iteration
+    assert (fleet.job.measured.timelines is not before) == is_from_earlier
+
+
+def test_stages_that_are_kept_are_facts_of_no_rank() -> None:
+    fleet = Fleet().to_planning()
+    known = next(fact for fact in good_facts() if isinstance(fact, FingerprintKnown))
+    work = StageWork(index=1, num_stages=2, parameters=10, layers=0, fingerprint=known.fingerprint)
+    stages = (MeasuredStage(work=work, samples=(), blocking_power_w=0.0, switch_latency_s=0.0),) * 2
+    (persisted,) = keep_stages(fleet.job, stages)
+    assert isinstance(persisted, Persist)
+    assert [fact.rank for fact in persisted.facts if isinstance(fact, SamplesReceived)] == [0, 1]
+    told = ProfileSamples(sequence=1, sweep_id=0, step=0, samples=(), blocking_power_w=0.0, switch_latency_s=0.0)
+    for number, fact in enumerate(persisted.facts):
+        assert fact == SamplesReceived(
+            rank=number,
+            pp_rank=0,
+            dp_rank=0,
+            tp_rank=0,
+            incarnation=0,
+            series=OF_STAGES,
+            clock_mhz=0,
+            samples=replace(told, last=True),
+            work=work,
+        )
+    assert keep_stages(fleet.job, ()) == []
+
+
+def test_an_answer_is_of_another_shape_where_it_was_asked_for_so() -> None:
+    job = Fleet().to_enforcing().job
+    assert not is_ahead_request(job, 5)
+    job.planning.ahead.pending = (5, "digest")
+    assert is_ahead_request(job, 5)
+    assert not is_ahead_request(job, 4)
+
+
+@pytest.mark.parametrize(("microbatches", "is_repeated", "least"), [(2, False, 1), (1, False, 2), (2, True, 2)])
+def test_where_the_first_run_of_an_iteration_is_the_only_one_two_are_measured(
+    microbatches: int, least: int, *, is_repeated: bool
+) -> None:
+    fleet = Fleet()
+    fleet.free_s = 100.0  # one iteration is long enough for the meter
+    job = fleet.to_profiling().job
+    job.schedule_text = format_schedule(one_f_one_b(pp=2, microbatches=microbatches))
+    assert iterations_per_clock(job, is_profile=True, is_repeated=is_repeated) == least
+    assert iterations_per_clock(job, is_profile=False, is_repeated=is_repeated) == (2 if is_repeated else 1)
