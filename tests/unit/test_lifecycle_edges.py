@@ -12,10 +12,14 @@ from test_planner_lifecycle import SCHEDULE, Fleet, of_type, summary
 from perseus_dist.messages.from_agent import GpuSample, ProfileSamples, ScheduleText
 from perseus_dist.messages.from_planner import Refused, StopSweep
 from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.facts.decisions import StragglerKnown
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SamplesReceived
+from perseus_dist.planner.job.measured_iterations import measured_iterations
+from perseus_dist.planner.job.predicted_saving import energies_uj
 from perseus_dist.planner.job.state.planning import Planning
 from perseus_dist.planner.job.state.profiling import Profiling
+from perseus_dist.planner.lifecycle.baseline import measured_baseline
 from perseus_dist.planner.lifecycle.blocking_power import why_measured_again
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
@@ -239,3 +243,40 @@ def test_where_the_first_run_of_an_iteration_is_the_only_one_two_are_measured(
     job.schedule_text = format_schedule(one_f_one_b(pp=2, microbatches=microbatches))
     assert iterations_per_clock(job, is_profile=True, is_repeated=is_repeated) == least
     assert iterations_per_clock(job, is_profile=False, is_repeated=is_repeated) == (2 if is_repeated else 1)
+
+
+def test_energies_until_all_pipelines_end_are_those_of_the_slowest() -> None:
+    job = Fleet(dp=2).to_enforcing().job
+    assert job.switch is not None
+    job.enforcement.switch = replace(job.switch, points=(2, 1), own_revisions=(), t_prime_s=0.0)
+    assert energies_uj(job) == (650 + 700 + 10, 2 * 1000), "the second waits for 0.1 s at 100 uW"
+    job.stragglers["cooling"] = StragglerKnown(straggler_id="cooling", degree=1.5, dp_rank=1)
+    assert energies_uj(job) == (650 + 700 + 30 + 40, 2 * (1000 + 50))
+    job.stragglers.clear()
+    job.enforcement.switch = replace(job.switch, t_prime_s=1.6)
+    assert energies_uj(job) == (650 + 700 + 40 + 50, 2 * (1000 + 60))
+    job.enforcement.switch = replace(job.switch, points=(2, NO_POINT))
+    assert energies_uj(job) == (0, 0)
+
+
+@pytest.mark.parametrize("usual_s", [0.1, 1.0, 30.0])
+def test_a_baseline_of_times_that_lie_far_apart_is_waited_for(usual_s: float) -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(12)
+    job = fleet.job
+    num = job.policy.num_baseline_iterations
+    times_s = [usual_s * (1 + 0.01 * (number % 3)) for number in range(num)]
+    seen = [replace(job.measured.enforced[-1], time_s=time_s, energy_j=None) for time_s in times_s]
+    job.measured.baseline_iterations[:] = seen
+    spread = measured_iterations(seen).time_spread_s / measured_iterations(seen).time_s
+    assert spread > 0
+    job.policy = replace(job.policy, max_baseline_spread=1.01 * spread)
+    assert measured_baseline(job) is not None
+    job.policy = replace(job.policy, max_baseline_spread=0.99 * spread)
+    assert measured_baseline(job) is None
+    job.measured.baseline_iterations[:] = seen * job.policy.max_baseline_attempts
+    found = measured_baseline(job)
+    assert found is not None
+    assert found.num_iterations == num * job.policy.max_baseline_attempts
+    job.measured.baseline_iterations[:] = seen[1:]
+    assert measured_baseline(job) is None
