@@ -125,9 +125,11 @@ def test_a_fact_is_taken_up_just_within_its_bounds(
     assert [value for value in beyond if is_taken_up(make(**{field: value}))] == []
 
 
-def test_a_switch_names_no_point_behind_the_tables_last() -> None:
-    assert is_taken_up(replace(SWITCH, points=(NUM_POINTS - 1, NUM_POINTS - 1)))
-    assert not is_taken_up(replace(SWITCH, points=(NUM_POINTS, 0)))
+def test_a_switch_names_a_plan_of_the_table_or_all_maximum_clocks() -> None:
+    full_point = of_kind(TableMade).summary.full_point
+    assert full_point == NUM_POINTS
+    assert is_taken_up(replace(SWITCH, points=(NUM_POINTS - 1, full_point)))
+    assert not is_taken_up(replace(SWITCH, points=(full_point + 1, 0)))
 
 
 @pytest.mark.parametrize(("field", "least"), [("held_revision", 0), ("held_switch_revision", 0), ("last_sweep_id", 0)])
