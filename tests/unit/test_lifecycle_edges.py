@@ -23,6 +23,7 @@ from perseus_dist.planner.lifecycle.baseline import measured_baseline
 from perseus_dist.planner.lifecycle.blocking_power import why_measured_again
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
+from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import _barely_differs
 from perseus_dist.planner.lifecycle.events import Persist, StragglerReported
 from perseus_dist.planner.lifecycle.reset import drop_kept_profile, drop_profile
@@ -280,3 +281,46 @@ def test_a_baseline_of_times_that_lie_far_apart_is_waited_for(usual_s: float) ->
     assert found.num_iterations == num * job.policy.max_baseline_attempts
     job.measured.baseline_iterations[:] = seen[1:]
     assert measured_baseline(job) is None
+
+
+def test_what_a_switch_puts_in_force_is_counted_over_all_pipelines() -> None:
+    job = Fleet(dp=2).to_enforcing().job
+    assert job.switch is not None
+    job.enforcement.switch = switch = replace(job.switch, points=(2, 1), own_revisions=(), t_prime_s=0.0)
+    found = followed_plan(job)
+    assert found is not None
+    assert (found.time_s, found.stretch) == pytest.approx((1.2, 1.2))
+    assert found.energy_j == pytest.approx(1360e-6)
+    assert found.rate_j == pytest.approx(640e-6)
+    assert found.waiting_w == pytest.approx(2 * 100e-6)
+    assert (found.is_waiting, found.is_around_slow) == (False, False)
+    job.enforcement.switch = replace(switch, t_prime_s=1.6)
+    waiting = followed_plan(job)
+    assert waiting is not None
+    assert (waiting.time_s, waiting.stretch, waiting.is_waiting) == pytest.approx((1.6, 1.0, True))
+    assert waiting.key == found.key, "T' is measured, and never quite the same"
+    job.stragglers["cooling"] = StragglerKnown(straggler_id="cooling", degree=1.6, dp_rank=1)
+    reported = followed_plan(job)
+    assert reported is not None
+    assert (reported.stretch, reported.is_waiting) == (0.0, False), "an operator sets how long iterations last"
+    assert reported.key != found.key
+    full = job.plan.summary.full_point if job.plan else 0
+    job.enforcement.switch = replace(switch, points=(full, full))
+    assert followed_plan(job) is None, "all-maximum clocks for every pipeline"
+    job.enforcement.switch = replace(switch, points=(full, 1))
+    around = followed_plan(job)
+    assert around is not None
+    assert around.is_around_slow
+
+
+def test_ranks_slower_in_all_pipelines_are_the_profiles_fault_and_others_are_planned_for() -> None:
+    job = Fleet(dp=2).to_enforcing().job
+    assert newly_slow(job, {}) == ()
+    one = newly_slow(job, {1: 0.02}, beside_replicas=True)
+    assert [slow.pp_rank for slow in one] == [1]
+    assert newly_slow(job, {1: 0.02, 3: 0.02}, beside_replicas=True) == (), "both of the stage"
+    assert [slow.pp_rank for slow in newly_slow(job, {1: 0.02, 3: 0.02})] == [1]
+    assert newly_slow(job, {9: 0.02}) == (), "no rank of the job"
+    job.planning.slightly_slow = one
+    assert newly_slow(job, {1: 0.02}) == ()
+    assert newly_slow(job, {1: 0.03})[0].factor > one[0].factor
