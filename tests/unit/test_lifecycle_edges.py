@@ -22,7 +22,7 @@ from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.baseline import measured_baseline
 from perseus_dist.planner.lifecycle.blocking_power import why_measured_again
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
-from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
+from perseus_dist.planner.lifecycle.enforcement.prediction_check import _at_full_clocks, learn
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import _barely_differs
 from perseus_dist.planner.lifecycle.events import Persist, StragglerReported
@@ -324,3 +324,12 @@ def test_ranks_slower_in_all_pipelines_are_the_profiles_fault_and_others_are_pla
     job.planning.slightly_slow = one
     assert newly_slow(job, {1: 0.02}) == ()
     assert newly_slow(job, {1: 0.03})[0].factor > one[0].factor
+
+
+def test_what_is_measured_at_full_clocks_is_compared_with_what_the_profile_says_of_all_pipelines() -> None:
+    job = Fleet(dp=2).to_enforcing().job
+    compared = _at_full_clocks(job)
+    assert compared is not None
+    assert (compared.predicted_s, compared.measured_s) == (1.0, 1.0)
+    assert compared.predicted_j == pytest.approx(2 * 1000e-6)
+    assert compared.measured_j == pytest.approx(4 * 50.0)
