@@ -124,6 +124,31 @@ def test_between_lessons_about_longer_iterations_lies_a_time_that_doubles() -> N
         assert learn(deepcopy(fleet.job), fleet.now_s + interval_s + 0.1)
 
 
+@pytest.mark.parametrize(
+    "why", ["nothing", "T'", "a slow rank", "heat", "a plan to come", "another state", "no switch"]
+)
+def test_longer_iterations_teach_nothing_where_something_else_explains_them(why: str) -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.job.planning.num_lessons, fleet.job.planning.learnt_at_s = 12, fleet.now_s
+    fleet.free_s = fleet.planned_s = 1.03
+    fleet.iterate(66)
+    job = fleet.job
+    assert job.switch is not None
+    if why == "T'":
+        job.enforcement.switch = replace(job.switch, t_prime_s=1.5)
+    elif why == "a slow rank":
+        job.enforcement.guard.misstated[0] = 0.05
+    elif why == "heat":
+        job.profiling.held_back_s = 1.0
+    elif why == "a plan to come":
+        job.planning.pending = 1
+    elif why == "another state":
+        job.enforcement.guard.guard.reference_s = 1.2
+    elif why == "no switch":
+        job.enforcement.switch = None
+    assert bool(learn(job, 1e6)) == (why == "nothing")
+
+
 @pytest.mark.parametrize("degree", [1.0, 100.0])
 def test_a_straggler_may_be_reported_at_the_bounds_of_its_degree(degree: float) -> None:
     fleet = Fleet(dp=2).to_enforcing()
