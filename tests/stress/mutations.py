@@ -354,6 +354,8 @@ class Player:
         if mutation is not None:
             change_functions(mutation, self._functions)
         items = [item for test in tests for item in self._items.get(test, [])]
+        if not items:
+            return ""
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._failed:
