@@ -3,7 +3,7 @@
     python tests/stress/mutations.py --map        # once: which unit tests reach which line (minutes)
     python tests/stress/mutations.py --count 200  # draw mutations and run the tests that reach each
     python tests/stress/mutations.py --map --add --tests tests/unit/test_new.py
-    python tests/stress/mutations.py --again      # that draw's survivors, with the tests written for them
+    python tests/stress/mutations.py --again --tests tests/unit/test_new.py  # that draw's survivors, by new tests
 
 A mutation changes one comparison, one arithmetic or logical operator, or one constant in the body of a function. The
 unit tests are collected once; for each mutation a process is forked from there, which gives the functions of the file
@@ -188,8 +188,11 @@ def seconds_by_test() -> dict[str, float]:
     return found
 
 
-def tests_by_line() -> dict[tuple[str, int], list[str]]:
-    """The tests that reach each line: those that reach few lines, then quick ones, each as many as take ``TESTS_S``."""
+def tests_by_line(files: Sequence[str] = ()) -> dict[tuple[str, int], list[str]]:
+    """The tests that reach each line: those that reach few lines, then quick ones, each as many as take ``TESTS_S``.
+
+    With files, all tests of these alone.
+    """
     from coverage.numbits import numbits_to_nums
 
     found: dict[tuple[str, int], list[str]] = {}
@@ -205,6 +208,8 @@ def tests_by_line() -> dict[tuple[str, int], list[str]]:
                 found.setdefault((str(Path(path).relative_to(ROOT)), line), []).append(context)
                 num_lines[context] += 1
     durations_s = seconds_by_test()
+    if files:
+        return {line: [test for test in tests if test.partition("::")[0] in files] for line, tests in found.items()}
     found = {line: [test for test in tests if durations_s[test] <= LONGEST_TEST_S] for line, tests in found.items()}
     found = {line: tests for line, tests in found.items() if tests}
     for tests in found.values():
@@ -383,7 +388,9 @@ def main() -> int:
     """Read the command line; 1 if less than nine tenths are noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--map", action="store_true", help="find out which tests reach which line")
-    parser.add_argument("--tests", nargs="+", default=["tests/unit"], help="with --map: these alone, files or folders")
+    parser.add_argument(
+        "--tests", nargs="+", default=["tests/unit"], help="these alone: folders or, with --again, files"
+    )
     parser.add_argument("--add", action="store_true", help="with --map: beside what is mapped already")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -396,7 +403,7 @@ def main() -> int:
     if args.map:
         write_map(args.tests, is_added=args.add)
         return 0
-    reach = tests_by_line()
+    reach = tests_by_line([one for one in args.tests if one.endswith(".py")] if args.again else ())
     kept = WORK / f"survivors-{args.seed}.json"
     head = commit()
     if args.again:
@@ -412,7 +419,7 @@ def main() -> int:
         num_all = 0
     player = Player(drawn, reach, args.limit_s)
     quiet = ["-q", "-s", "--no-header", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:longest_first"]
-    pytest.main([*quiet, "-m", "not stress and not soak", "tests/unit"], plugins=[player])
+    pytest.main([*quiet, "-m", "not stress and not soak", *args.tests], plugins=[player])
     survivors = player.survivors
     num_all = num_all or player.num_played
     num_noticed = num_all - len(survivors)
