@@ -188,7 +188,7 @@ def seconds_by_test() -> dict[str, float]:
     return found
 
 
-def tests_by_line(files: Sequence[str] = ()) -> dict[tuple[str, int], list[str]]:
+def tests_by_line(files: Sequence[str]) -> dict[tuple[str, int], list[str]]:
     """The tests that reach each line: those that reach few lines, then quick ones, each as many as take ``TESTS_S``.
 
     With files, all tests of these alone.
