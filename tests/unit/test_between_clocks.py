@@ -36,7 +36,7 @@ def test_a_clock_is_slow_that_takes_clearly_longer_than_the_chord_of_its_neighbo
         ((0.0, 0.0, 0.0), True),
         ((0.0, 0.02, 0.0), False),
         ((0.028, 0.0, 0.0), False),  # three quarters of it count
-        ((0.008, 0.0, 0.0), True),
+        ((0.012, 0.0, 0.0), True),
         ((0.0, 0.0, 0.08), False),  # a quarter
         ((0.0, 0.0, 0.02), True),
     ],

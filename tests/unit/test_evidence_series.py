@@ -54,6 +54,7 @@ def test_an_interval_is_wide_by_noise_and_by_what_no_iteration_mends() -> None:
     assert estimate.upper(2.0)[0] == pytest.approx(0.3 + 2 * error + 0.06)
     assert made.estimate(6).doubt[0] == pytest.approx(0.03), "iterations without a value have none"
     assert made.estimate(3, np.array([1])).median.tolist() == [0.0]
+    assert np.isnan(made.estimate(6).median).all(), "half of them are not enough"
 
 
 def test_a_place_counts_from_as_many_values_as_are_a_history() -> None:
