@@ -186,3 +186,13 @@ def test_the_resolution_of_times_is_no_noise() -> None:
     assert run_spread(short) == 0.0
     assert run_spread(replace(found, num_samples=np.ones_like(found.times_s))) == 0.0
     assert run_spread(replace(found, time_std_s=np.full_like(found.times_s, np.nan))) == 0.0
+
+
+def test_a_deadline_is_stretched_by_what_lies_beyond_full_clocks() -> None:
+    assert [stretched_ps(time_ps, 1000, 0.5) for time_ps in (900, 1000, 1001, 1002, 2000)] == [
+        900,
+        1000,
+        1001,
+        1003,
+        2500,
+    ]

@@ -1,5 +1,6 @@
 """The guard: invented iteration times, and what it makes of them."""
 
+import math
 import random
 from collections.abc import Iterable
 
@@ -302,3 +303,55 @@ def test_a_probe_is_open_until_the_plan_is_judged_by_it() -> None:
     world.guard.order_probe(world.number)
     world.train(5, 1.0, 1.0, MIXED)
     assert not world.guard.is_probing  # it was not followed, and is over
+
+
+def test_a_probe_is_ahead_up_to_the_iteration_behind_it() -> None:
+    guard = Guard()
+    assert not guard.is_first_probed(0)
+    assert list(guard.order_probe(10)) == [10, 11, 12]
+    assert [number for number in range(8, 16) if guard.is_probed(number)] == [10, 11, 12]
+    assert [number for number in range(8, 16) if guard.is_first_probed(number)] == [10]
+    assert [number for number in range(8, 16) if guard.is_probe_ahead(number)] == [8, 9, 10, 11, 12, 13]
+    assert guard.num_probes == 1
+
+
+def test_a_plan_is_clearly_slower_by_what_medians_say_beyond_their_doubt() -> None:
+    world = begun()
+    assert world.guard.clear_excess(lambda reference_s: reference_s) == 0.0, "nothing is known of the plan"
+    world.train(8, 1.0, 1.05, PLANNED)
+    assert world.guard.noise == 1e-4, "the least"
+    doubt = POLICY.z * 1e-4 * math.sqrt(math.pi / 2 * (1 / 7 + 1 / 2))  # the first iteration is of both
+    assert world.guard.clear_excess(lambda reference_s: reference_s) == pytest.approx(0.05 - doubt, rel=1e-6)
+    assert world.guard.clear_excess(lambda reference_s: 1.05 * reference_s) == pytest.approx(-doubt, rel=1e-6)
+
+
+def test_what_a_plan_has_lost_is_counted_by_the_newest_reference_once_a_probe_has_shown_it() -> None:
+    world = begun()
+    world.train(10, 1.0, 1.2, PLANNED)
+    assert world.guard.lost_s == 0.0
+    world.train(3, 1.1, 1.1, FREE)
+    assert world.guard.lost_s == pytest.approx(10 * (1.2 - 1.1))
+    world.train(3, 1.1, 1.1, FREE)
+    assert world.guard.lost_s == pytest.approx(10 * (1.2 - 1.1)), "nothing is counted twice"
+
+
+def test_noise_is_the_spread_of_one_iteration_from_the_next() -> None:
+    world = World(noise=0.02)
+    world.train(4, 1.0, 1.0, FREE)
+    assert world.guard.noise == 0.01, "what is usual, as long as few pairs are known"
+    assert not world.guard.is_noise_known
+    world.train(61, 1.0, 1.0, FREE)
+    assert world.guard.is_noise_known
+    assert world.guard.noise == pytest.approx(0.02, rel=0.35)
+
+
+@pytest.mark.parametrize(("before_s", "after_s", "is_faster"), [(1.0, 0.97, True), (1.0, 0.985, False)])
+def test_iterations_at_full_clocks_become_faster_by_more_than_steady_ones_differ(
+    before_s: float, after_s: float, *, is_faster: bool
+) -> None:
+    world = begun(free_s=before_s)
+    world.train(4, before_s, before_s, FREE)
+    world.train(7, after_s, after_s, FREE)
+    assert not world.guard.has_become_faster, "the newest eight are not all so"
+    world.train(1, after_s, after_s, FREE)
+    assert world.guard.has_become_faster == is_faster

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -9,6 +10,7 @@ from statistics import fmean
 import pytest
 from test_planner_lifecycle import Fleet, summary
 
+from perseus_dist.planner.lifecycle.enforcement.slack import slack_to_plan
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planning.frontier.noise_margin import MARGINS
 from perseus_dist.planning.schedule.schedule import one_f_one_b
@@ -69,6 +71,31 @@ def test_a_plan_that_is_late_for_noise_gets_more_slack_until_it_is_not() -> None
     fleet.late = 0.001
     fleet.iterate(200)
     assert len(fleet.requests) == num_requests
+
+
+def test_slack_is_asked_for_only_where_a_plan_by_instruction_is_in_force_and_none_is_to_come() -> None:
+    fleet = NoisyFleet()
+    fleet.to_planning()
+    made(fleet, 0.0)
+    fleet.late, fleet.job.planning.num_slack_changes = 0.008, 6  # as often as a run may
+    fleet.iterate(80)
+    job = fleet.job
+    assert job.plan is not None
+    assert job.spec is not None
+    assert slack_to_plan(deepcopy(job)) == ""
+    job.planning.num_slack_changes = 5
+    assert slack_to_plan(deepcopy(job))
+    for changed in ("first plan", "no plan", "pending", "by phase"):
+        other = deepcopy(job)
+        if changed == "first plan":
+            other.plan, other.planning.refine_at_s = replace(job.plan, is_first=True), 1e9
+        elif changed == "no plan":
+            other.plan = None
+        elif changed == "pending":
+            other.planning.pending = 1
+        else:
+            other.spec = replace(job.spec, granularity="phase")
+        assert slack_to_plan(other) == "", changed
 
 
 def test_slack_that_does_not_help_is_not_made_more() -> None:

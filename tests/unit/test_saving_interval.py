@@ -21,6 +21,7 @@ from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay, replay_all_max
 from perseus_dist.planning.frontier.saving_interval import ErrorsKnownBy, errors_known_by, saving_intervals
 from perseus_dist.planning.profile.clock_changes import ClockChanges
+from perseus_dist.planning.profile.cost_curve import cost_curve
 from perseus_dist.planning.profile.curve_doubt import curve_doubt
 from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile, write_profile
 from perseus_dist.planning.schedule.schedule import one_f_one_b
@@ -216,6 +217,19 @@ def test_what_looks_cheap_is_worse_than_it_looks() -> None:
         assert bias_uj.mean() + bias_ps.mean() / PS_PER_S * curve.slope_uw.mean() > 0
     for curve in problem(profile(0.0)).curves:
         assert not np.any(choice_bias(curve))
+
+
+def test_of_two_clocks_the_chosen_one_is_likely_to_be_worse_and_of_one_alone_nothing_is_chosen() -> None:
+    of = measurements(0.1, noise=0.03)
+    names = ("times_s", "energies_j", "num_samples", "time_std_s", "energy_std_j")
+    for num_clocks in (2, 1):
+        by_clock: dict[str, Any] = {name: getattr(of, name)[:, :num_clocks] for name in names}
+        few = replace(of, clocks_mhz=CLOCKS_MHZ[:num_clocks], **by_clock)
+        curve = cost_curve(few, stage=0, kind="F", blocking_uw=BLOCKING_UW, tensor_parallel=1)
+        curve = replace(curve, doubt=curve_doubt(few))
+        bias_ps, bias_uj = choice_bias(curve)
+        assert len(bias_ps) == len(bias_uj) == num_clocks
+        assert bool(np.any(bias_uj)) == (num_clocks == 2)
 
 
 @pytest.mark.parametrize("num_draws", [0, 1, 3, -2, 2.0])

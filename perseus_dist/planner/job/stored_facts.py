@@ -107,8 +107,8 @@ def _conditions(fact: Fact, spec: JobRegistered, num_points: dict[int, int]) -> 
         case SwitchDecided():
             yield len(fact.points) == spec.dp_size == len(fact.own_revisions or fact.points)
             yield fact.t_prime_s >= 0
-            for dp_rank, point in enumerate(fact.points):
-                yield NO_POINT <= point <= num_points.get(fact.revision_of(dp_rank), _MAX_POINTS)
+            for point, own in zip(fact.points, fact.own_revisions or [0] * len(fact.points), strict=False):
+                yield NO_POINT <= point <= num_points.get(own or fact.table_revision, _MAX_POINTS)  # ``full_point``
         case PaceChosen():
             yield 0 < fact.slowdown < _MAX_DEGREE
         case StragglerKnown():
