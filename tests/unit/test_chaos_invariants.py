@@ -27,6 +27,7 @@ from perseus_dist.simulation.chaos.record import JobSpan, PlayedRun
 from perseus_dist.simulation.chaos.scenario.events import (
     Event,
     HeatCap,
+    MessageDelay,
     NextJob,
     PowerCap,
     Process,
@@ -186,6 +187,16 @@ def test_a_plan_must_be_in_force_15_s_after_the_last_sweep() -> None:
     assert (calm.planned[0], calm.planned[-1]) == (80, 99)
 
 
+DELAYED = (MessageDelay(iteration=20, delay_s=5.0), MessageDelay(iteration=30, delay_s=None))
+
+
+def test_a_delay_is_over_once_what_was_sent_under_it_has_arrived() -> None:
+    run = played(*DELAYED)
+    assert calm_of(run, History(run.scenario)).settled == tuple(range(55, 75))
+    run = played(*reversed(DELAYED))
+    assert calm_of(run, History(run.scenario)).settled == tuple(range(50, 70))
+
+
 # ---- total_time ------------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +324,14 @@ def test_waiting_is_right_while_something_stands() -> None:
     assert sentences(waiting, played(report, views=dict.fromkeys(range(22, NUM), WAITING))) == []
     muted = StragglerOrder(iteration=20, pipeline=1, degree=1.0)
     assert sentences(waiting, played(muted, views=dict.fromkeys(range(40, NUM), WAITING)))
+
+
+def test_nothing_is_known_to_be_over_before_late_messages_have_arrived() -> None:
+    """A planner was blamed for a straggler that had been over for 20 iterations, of which it could not have heard."""
+    until_54 = dict.fromkeys(range(22, 55), WAITING)
+    assert sentences(waiting, played(SLOW, *DELAYED, OVER, views=until_54)) == []
+    (sentence,) = sentences(waiting, played(SLOW, *DELAYED, OVER, views={**until_54, 55: WAITING}))
+    assert "iterations 55 to 55" in sentence
 
 
 # ---- reprofiling -----------------------------------------------------------------------------------------------------
