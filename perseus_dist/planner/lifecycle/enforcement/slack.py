@@ -18,6 +18,7 @@ from perseus_dist.planning.frontier.noise_margin import MARGINS
 _LEAST_LATE, _MOST_LATE = 0.003, 0.015  # more is no noise, or iterations that waited for a straggler
 _CLEARLY_LATE = 0.004  # by which a step is left out
 _LEAST_NOISE = 0.0008  # of iterations; less of each instruction makes no plan late
+_CLOCKS_FALL_LATE = 0.002  # by which a usual rank's instructions take less than the profile says
 _Z = 4.0
 _NUM_NEWEST = 8  # iterations
 _EXPLAINED = 4.0  # times the noise of iterations; what makes them later than that does not end with it
@@ -46,7 +47,7 @@ def _more_slack(job: Job) -> str:
     margins = [margin for margin in MARGINS if margin > summary.margin]
     if (
         not _LEAST_LATE < excess <= _MOST_LATE
-        or guard.guard.noise < _LEAST_NOISE
+        or (guard.guard.noise < _LEAST_NOISE and guard.instruction_excess > -_CLOCKS_FALL_LATE)
         or not margins
         or not _is_sure(job, excess)
     ):
