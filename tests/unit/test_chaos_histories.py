@@ -559,3 +559,23 @@ def test_a_lone_pipeline_is_not_swept_again_for_a_straggler_that_is_over(tmp_pat
     names, ratio = play(tmp_path, **job, events=slow)
     assert names == []
     assert ratio == pytest.approx(1.0, abs=0.002)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.stress)])
+def test_a_profile_of_slow_gpus_is_found_by_all_probes_together(tmp_path: Path, seed: int) -> None:
+    """At 3 % noise no probe said by itself that it was 3 % slow: plans promised 3 % more energy than they drew."""
+    slow, well = ({"node": 0, "slowdown": 1.03}, {"node": 0, "slowdown": 1.0})
+    events = [{"iteration": 9, **slow}, {"iteration": 31, **well}]
+    job = {"pp": 2 if seed == 1 else 3, "dp": 2, "microbatches": 2 if seed == 1 else 4, "gpu": "h200"}
+    job |= {"imbalance": 0.1, "time_scale": 10.0, "noise_percent": 3.0, "profile": "sweep", "planning_s": 30.0}
+    names, _ = play(tmp_path, **job, seed=seed, iterations=150, events=events)
+    assert names == []
+
+
+@pytest.mark.stress
+def test_a_plan_whose_clocks_change_late_keeps_slack(tmp_path: Path) -> None:
+    """Ranks at full clocks were taken for slow beside those whose clocks fall late: +0.6 % for good."""
+    job = {"pp": 8, "dp": 1, "tp": 4, "imbalance": 0.1, "time_scale": 0.3421, "noise_percent": 0.3, "profile": "saved"}
+    nothing = [{"iteration": 45, "repeat": 0.01}, {"iteration": 46, "repeat": None}]
+    names, _ = play(tmp_path, **job, seed=35065, iterations=110, events=nothing)
+    assert names == []

@@ -134,9 +134,17 @@ class GuardWatch:
 
         None where that is not known.
         """
-        doubt = max(_AS_PROFILED, 4 * self.guard.noise)
         excesses = [abs(median(speed.newest) - 1) for speed in self._speeds.values() if speed.newest]
-        return max(excesses) > doubt if excesses else None
+        return max(excesses) > self._profile_doubt if excesses else None
+
+    @property
+    def is_slower_than_profile(self) -> bool:
+        """Whether some rank's instructions, under the plan in force, clearly take longer than the profile says."""
+        return any(median(speed.newest) - 1 > self._profile_doubt for speed in self._speeds.values() if speed.newest)
+
+    @property
+    def _profile_doubt(self) -> float:
+        return max(_AS_PROFILED, 4 * self.guard.noise)
 
     def time_ratios(self, rank: int) -> tuple[float, float, float] | None:
         """A rank's instruction times over the profile's lately: least, median, most; None where few are known."""
@@ -145,8 +153,11 @@ class GuardWatch:
 
     @property
     def slower(self) -> dict[int, float]:
-        """By rank, how much more than a usual rank its instructions take over the profile's, where that is clear."""
-        usual = 1 + self.instruction_excess
+        """By rank, how much more than a usual rank its instructions take over the profile's, where that is clear.
+
+        Where clocks fall late usual ranks take less than the profile says, and no rank that takes as much is slow.
+        """
+        usual = max(1.0, 1 + self.instruction_excess)
         excesses = {rank: median(speed.newest) / usual - 1 for rank, speed in self._speeds.items() if speed.newest}
         clear = max(_CLEARLY_SLOWER, 4 * self.guard.noise)
         return {rank: excess for rank, excess in excesses.items() if excess > clear}

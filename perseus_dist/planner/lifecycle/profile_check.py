@@ -27,20 +27,23 @@ def doubt(job: Job) -> str:
 
     What a profile does not know, such as transfers, makes iterations longer than it says. If they are shorter, GPUs
     were slow when the highest clocks were measured, on all replicas alike, as under a power limit of a whole node.
+    All iterations of the machines' newest state say so together, and the newest probe agrees: by itself it would say it
+    only of a profile that is off by far more than noise.
     """
-    full = job.measured.saving.full_now
+    full, reference_s = job.measured.saving.full_now, job.enforcement.guard.guard.reference_s
     if (
         job.plan is None
         or full is None
         or not full.num_iterations
+        or reference_s is None
         or job.profiling.reprofiled_at_s is not None
         or job.stragglers
-        or not is_too_slow(job)
     ):
         return ""
     modelled_s = _modelled_s(job.plan)
     noise = job.enforcement.guard.guard.noise / math.sqrt(full.num_iterations)
-    if modelled_s <= (1 + _TOO_SLOW_SHARE + _Z * noise) * full.time_s:
+    is_clear = modelled_s > (1 + _TOO_SLOW_SHARE + _Z * noise) * full.time_s
+    if not is_clear or modelled_s <= (1 + _TOO_SLOW_SHARE) * reference_s:
         return ""
     return (
         f"iterations at full clocks take {full.time_s:.4f} s, and {modelled_s:.4f} s by the profile, which was "

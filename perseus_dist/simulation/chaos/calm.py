@@ -1,7 +1,9 @@
 """How long a run has been left alone at each iteration: when its outcome is to be judged.
 
 Iterations of sweeps are not counted: they are slow on purpose, and ``total_time`` judges their cost. Where a sweep
-or planning is under way at the last event, nor are those until its plan is there, which cannot know of the event.
+or planning is under way at the last event, nor are those until its plan is there, which cannot know of the event. A
+delay of messages is over once the last one that was sent under it has arrived: until then the planner knows no newer
+iteration.
 """
 
 import itertools
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.simulation.chaos.record import PlayedRun
+from perseus_dist.simulation.chaos.scenario.events import MessageDelay
 from perseus_dist.simulation.chaos.standing import History
 from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 
@@ -39,7 +42,8 @@ class Calm:
 def calm_of(run: PlayedRun, history: History) -> Calm:
     """Find a run's calm end."""
     num = len(run.iterations)
-    quiet = [i for i in range(history.last_event, num) if not run.iterations[i].is_sweep]
+    begin = max([history.last_event, *(i + 1 for i in _late_iterations(run, history))])
+    quiet = [i for i in range(begin, num) if not run.iterations[i].is_sweep]
     known = itertools.dropwhile(lambda i: run.iterations[i].phase in _PLAN_UNDER_WAY, quiet)
     settled = tuple(itertools.islice(known, NUM_SETTLING, NUM_SETTLING + NUM_SETTLED))
     if len(settled) < _MIN_JUDGED:
@@ -50,7 +54,7 @@ def calm_of(run: PlayedRun, history: History) -> Calm:
         late_s = _NUM_PLANNED * (history.planning_s - USUAL_PLANNING_S)
         needed_s = _PLAN_S + late_s + _DELAYS * standing.delay_s
         left_alone_s = 0.0
-        for i in range(history.last_event, num):
+        for i in range(begin, num):
             left_alone_s = 0.0 if run.iterations[i].is_sweep else left_alone_s + run.iterations[i].time_s
             if i >= settled[-1] and left_alone_s >= needed_s:
                 planned = tuple(quiet[quiet.index(i) - len(settled) + 1 : quiet.index(i) + 1])
@@ -63,10 +67,28 @@ def calm_of(run: PlayedRun, history: History) -> Calm:
 def num_calm_iterations(run: PlayedRun, history: History) -> list[int]:
     """(num_iterations) how many iterations, sweeps not counted, have passed since the last event before each."""
     counts, count = [], 0
-    events = {event.iteration for event in history.events}
+    events, late = {event.iteration for event in history.events}, _late_iterations(run, history)
     for number, iteration in enumerate(run.iterations):
-        if number in events:
+        if number in events or number in late:
             count = 0
         counts.append(count)
-        count += not iteration.is_sweep
+        count += not (iteration.is_sweep or number in late)
     return counts
+
+
+def _late_iterations(run: PlayedRun, history: History) -> set[int]:
+    """Iterations that begin before messages have arrived that were sent under a longer delay: streams keep order."""
+    late: set[int] = set()
+    for event in history.events:
+        if not isinstance(event, MessageDelay) or event.iteration == 0:
+            continue
+        delay_s = history.at(event.iteration - 1).delay_s
+        if delay_s <= history.at(event.iteration).delay_s:
+            continue
+        since_s = 0.0
+        for i in range(event.iteration, len(run.iterations)):
+            if since_s >= delay_s:
+                break
+            late.add(i)
+            since_s += run.iterations[i].time_s
+    return late

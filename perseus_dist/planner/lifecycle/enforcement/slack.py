@@ -3,6 +3,7 @@
 A profile that says how runs spread has plans keep slack from the first on (``planning.frontier.noise_margin``). Where
 it does not say so, or says too little, iterations under the fastest plan are a little late; where it says too much,
 because noise is over or common to all instructions of an iteration, iterations vary by less or more than it explains.
+Slack helps as well where clocks that change between instructions are late: then it does not depend on noise.
 """
 
 import math
@@ -17,8 +18,10 @@ from perseus_dist.planning.frontier.noise_margin import MARGINS
 _LEAST_LATE, _MOST_LATE = 0.003, 0.015  # more is no noise, or iterations that waited for a straggler
 _CLEARLY_LATE = 0.004  # by which a step is left out
 _LEAST_NOISE = 0.0008  # of iterations; less of each instruction makes no plan late
+_CLOCKS_FALL_LATE = 0.002  # by which a usual rank's instructions take less than the profile says
 _Z = 4.0
 _NUM_NEWEST = 8  # iterations
+_EXPLAINED = 4.0  # times the noise of iterations; what makes them later than that does not end with it
 _HELPED = 0.7  # of the lateness, at most, that a larger margin leaves; else noise is not its cause
 _LESS_NOISE, _MORE_NOISE = 0.4, 2.5  # times what the plan is for
 _MAX_CHANGES = 6  # in a run
@@ -44,24 +47,26 @@ def _more_slack(job: Job) -> str:
     margins = [margin for margin in MARGINS if margin > summary.margin]
     if (
         not _LEAST_LATE < excess <= _MOST_LATE
-        or guard.guard.noise < _LEAST_NOISE
+        or (guard.guard.noise < _LEAST_NOISE and guard.instruction_excess > -_CLOCKS_FALL_LATE)
         or not margins
         or not _is_sure(job, excess)
     ):
         return ""
     if own_wish_point(job, summary) > 0:
         return ""  # there are faster plans
-    if guard.misstated or guard.is_off_profile:
-        return ""  # a rank's instructions are not as in the profile, and iterations are late for that
+    if guard.misstated or guard.is_slower_than_profile:
+        return ""  # iterations are late because a rank's instructions are
     if guard.guard.is_probe_ahead(job.progress.iteration) or transfers_are_new(job):
         return ""  # transfers may explain it, which the plan does not know
     if planning.late_then and excess > _HELPED * planning.late_then:
         return ""
     margin = margins[1] if excess > _CLEARLY_LATE and len(margins) > 1 else margins[0]
     planning.late_then = excess
-    _change(job, margin)
+    is_noise = excess <= _EXPLAINED * guard.guard.noise
+    _change(job, margin, guard.guard.noise if is_noise else 0.0)
+    cause = "as the noise of instructions makes them" if is_noise else "and no rank's instructions do so"
     return (
-        f"iterations take {100 * excess:.1f} % longer than the target allows, as the noise of instructions makes them: "
+        f"iterations take {100 * excess:.1f} % longer than the target allows, {cause}: "
         f"planning with a margin of {margin:g}"
     )
 
@@ -87,14 +92,14 @@ def _less_slack(job: Job) -> str:
     if not is_over and not is_common:
         return ""
     job.planning.late_then = 0.0
-    _change(job, 0.0)
+    _change(job, 0.0, guard.noise)
     return (
         f"iterations vary by {100 * guard.noise:.2f} %, and the plan keeps slack for {100 * summary.noise:.2f} %: "
         "planning with as much as is needed"
     )
 
 
-def _change(job: Job, margin: float) -> None:
+def _change(job: Job, margin: float, seen_noise: float) -> None:
     planning = job.planning
-    planning.margin, planning.seen_noise = margin, job.enforcement.guard.guard.noise
+    planning.margin, planning.seen_noise = margin, seen_noise
     planning.num_slack_changes += 1

@@ -24,8 +24,9 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     are for. Each time is within 2 % of it, plus four standard errors of the noise that was ordered. Where one stage is
     to be as fast as it can be, nothing runs at its lower clocks after the sweep: they may be as much longer as all
     replicas were slow together in it, up to 5 %, which the step from one clock to the next explains as well. Energies,
-    which are fitted from a counter that ticks, are within 2 % on the mean over the clocks of a stage and kind, and four
-    standard errors of all that was measured at these.
+    which are fitted from a counter that ticks, are within 2 % on the mean over the clocks of a stage and kind, plus
+    four standard errors of that mean by the same noise: a run that takes 3 % less draws 3 % less. A clock between those
+    that were measured counts as one run.
     """
     span = run.jobs[-1]
     if not calm_of(run, history).settled or not run.followed[span.last]:
@@ -37,7 +38,7 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     for row in span.end.profile:
         highest_mhz[row.stage, row.kind] = max(highest_mhz[row.stage, row.kind], row.clock_mhz)
     energies: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    num_runs: defaultdict[tuple[int, str], int] = defaultdict(int)
+    variances: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     for row in span.end.profile:
         of_gpus = _true_slowdowns(history, span, pp_rank_of[row.stage])
         if of_gpus is None:
@@ -55,11 +56,11 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
         waiting_s = row.true_time_s * (slowdown - fmean(of_gpus))
         true_j = fmean(of_gpus) * row.true_energy_j + waiting_s * row.blocking_w
         energies[row.stage, row.kind].append(row.energy_j / true_j - 1)
-        num_runs[row.stage, row.kind] += row.num_runs if row.num_runs > 1 else 0  # 1 where it is between measured ones
+        variances[row.stage, row.kind].append(noise * noise / max(row.num_runs, 1))
     off += [
         (abs(mean), f"stage {stage} {kind}: energies are {100 * mean:+.1f} % off on the mean over {len(shares)} clocks")
         for (stage, kind), shares in energies.items()
-        if abs(mean := fmean(shares)) > _SHARE + _Z * noise / math.sqrt(max(num_runs[stage, kind], 1))
+        if abs(mean := fmean(shares)) > _SHARE + _Z * math.sqrt(sum(variances[stage, kind])) / len(shares)
     ]
     if not off:
         return []
