@@ -440,7 +440,7 @@ def test_the_request_of_a_killed_worker_is_taken_by_the_next(
 
     async def test(planner: SharedPlanning) -> None:
         long = await busy(planner)
-        small = request(request_id=3, pp=8, microbatches=96, latency_s=0.012)  # seconds
+        small = request(request_id=3, pp=8, microbatches=48, latency_s=0.012)  # a second
         waiting = asyncio.create_task(planner.plan(small))
         with planning_worker(address.url, "--workers", "1") as dying:
             await until(lambda: num_rows(postgres, held) == 1)
@@ -506,6 +506,8 @@ def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddre
         waiting = asyncio.create_task(planner.plan(replace(LONG, request_id=3, tp_size=2)))
         with planning_worker(address.url) as worker:
             await until(lambda: any(map(children, [worker.pid])))
+            for pid in children(worker.pid):  # which leaves the processor to those who give up
+                os.kill(pid, signal.SIGSTOP)
             await given_up(waiting)
             await until(lambda: num_rows(postgres, "token = 0 AND num_tries = 0 AND wanted_until < now()") == 1)
             assert children(worker.pid) == []
