@@ -3,10 +3,9 @@
 Each optimizer asks ``torch._dynamo`` to leave its functions alone, and frameworks ask ``torch.compile`` for theirs as
 they are imported. All are left as they are, but the compiler has been imported by then: as long as torch itself takes.
 Shapes of operations on the device ``meta`` are a third of torch's import, and wait for the first module that asks for
-them. Looking for garbage takes a sixth of torch's import, at the interpreter's end a third of it.
+them. Looking for garbage takes a sixth of torch's import.
 """
 
-import atexit
 import gc
 import sys
 import types
@@ -81,7 +80,6 @@ class Finder:
         if spec is None or spec.loader is None:
             return None
         gc.set_threshold(50_000, 20, 50)
-        atexit.register(gc.freeze)
         execute = spec.loader.exec_module
 
         def execute_and_change(module: types.ModuleType) -> None:
