@@ -29,6 +29,9 @@ for name in sorted(os.listdir({ours!r})):
         site.addpackage({ours!r}, name, None)
 """
 
+# Matrices of tests are small, and starting threads for them takes a quarter of numpy's import.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # In the background of many CI runners SIGINT is ignored, under nohup SIGHUP; what a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -164,6 +164,10 @@ def reported(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
     document: dict[str, Any] = json.loads(out)
     assert document == json.loads((folder / "report.json").read_text())
     return document
+
+
+def draw_nothing(_figure: object, file: BinaryIO, **_options: object) -> None:
+    file.write(b'<svg viewBox="0 0 1 1"></svg>')
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
@@ -334,8 +338,9 @@ def test_reporting_twice_writes_the_same(folder: Path, capsys: pytest.CaptureFix
 
 
 def test_a_report_made_again_keeps_what_was_checked(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("perseus_dist.report.plots.theme.Figure.savefig", draw_nothing)  # nine times the same pictures
     losses = tmp_path / "losses.jsonl"
     losses.write_text('{"step": 0, "loss": 6.25}\n')
     checked = ("--losses", str(losses), "--reference-losses", str(losses), "--clocks-left-locked", "0")

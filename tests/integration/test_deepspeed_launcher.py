@@ -342,6 +342,7 @@ def test_the_reports_trouble_is_not_the_jobs(launcher: Launcher) -> None:
     assert "perseus-dist" in ours.output  # the report's own word about such a job.json
 
 
+@pytest.mark.stress
 def test_the_oldest_version(oldest_worker: "subprocess.Popen[str]", tmp_path: Path) -> None:
     launcher = _launcher(oldest_worker, tmp_path)
     shown = launcher.run(["--help"])

@@ -42,9 +42,11 @@ print(torch._meta_registrations is sys.modules["torch._meta_registrations"], tor
 @pytest.mark.parametrize(
     "ask",
     [
-        "import torch.distributed.tensor",
-        "import torch._dynamo.config",
         "from torch._meta_registrations import device_hint",
+        *(
+            pytest.param(f"import {name}", marks=pytest.mark.stress)
+            for name in ("torch.distributed.tensor", "torch._dynamo.config")
+        ),
     ],
 )
 def test_shapes_of_what_is_not_computed_come_with_what_asks_for_them(ask: str) -> None:

@@ -347,6 +347,7 @@ def test_a_planner_whose_worker_is_free_asks_no_queue(address: PostgresAddress, 
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_what_waits_for_its_planners_worker_is_planned_by_another_planner(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -369,6 +370,7 @@ def test_what_waits_for_its_planners_worker_is_planned_by_another_planner(
     with_planners(address, 2, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_request_goes_back_into_the_own_line_when_its_own_worker_is_free_first(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -400,6 +402,7 @@ def test_without_its_database_a_planner_plans_by_itself(address: PostgresAddress
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_job_that_is_given_up_and_comes_back_goes_on_with_its_planning(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -440,7 +443,7 @@ def test_the_request_of_a_killed_worker_is_taken_by_the_next(
 
     async def test(planner: SharedPlanning) -> None:
         long = await busy(planner)
-        small = request(request_id=3, pp=8, microbatches=96, latency_s=0.012)  # seconds
+        small = request(request_id=3, pp=8, microbatches=48, latency_s=0.012)  # a second
         waiting = asyncio.create_task(planner.plan(small))
         with planning_worker(address.url, "--workers", "1") as dying:
             await until(lambda: num_rows(postgres, held) == 1)
@@ -458,6 +461,7 @@ def test_the_request_of_a_killed_worker_is_taken_by_the_next(
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_worker_that_is_ended_gives_its_request_back_at_once(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:
@@ -506,6 +510,8 @@ def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddre
         waiting = asyncio.create_task(planner.plan(replace(LONG, request_id=3, tp_size=2)))
         with planning_worker(address.url) as worker:
             await until(lambda: any(map(children, [worker.pid])))
+            for pid in children(worker.pid):  # which leaves the processor to those who give up
+                os.kill(pid, signal.SIGSTOP)
             await given_up(waiting)
             await until(lambda: num_rows(postgres, "token = 0 AND num_tries = 0 AND wanted_until < now()") == 1)
             assert children(worker.pid) == []
