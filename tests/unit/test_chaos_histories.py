@@ -566,7 +566,7 @@ def test_a_profile_of_slow_gpus_is_found_by_all_probes_together(tmp_path: Path, 
     """At 3 % noise no probe said by itself that it was 3 % slow: plans promised 3 % more energy than they drew."""
     slow, well = ({"node": 0, "slowdown": 1.03}, {"node": 0, "slowdown": 1.0})
     events = [{"iteration": 9, **slow}, {"iteration": 31, **well}]
-    job = {"pp": 2 if seed == 1 else 3, "dp": 2, "microbatches": 2 if seed == 1 else 4, "gpu": "h200"}
+    job: dict[str, Any] = {"pp": 2 if seed == 1 else 3, "dp": 2, "microbatches": 2 if seed == 1 else 4, "gpu": "h200"}
     job |= {"imbalance": 0.1, "time_scale": 10.0, "noise_percent": 3.0, "profile": "sweep", "planning_s": 30.0}
     names, _ = play(tmp_path, **job, seed=seed, iterations=150, events=events)
     assert names == []

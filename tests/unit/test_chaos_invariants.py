@@ -569,7 +569,7 @@ def test_a_saving_of_three_iterations_may_be_in_doubt_as_a_whole() -> None:
 )
 def test_a_full_disk_lets_a_planner_that_dies_forget(saved_j: float, free_again: int, num_broken: int) -> None:
     """What 20 iterations saved was written nowhere; where the disk has space again before, all of it is."""
-    events = (
+    events: tuple[Event, ...] = (
         DiskFull(iteration=10, is_full=True),
         ProcessEvent(iteration=30, action=ProcessAction.KILL, process=Process.PLANNER),
         ProcessEvent(iteration=32, action=ProcessAction.RESTART, process=Process.PLANNER),
