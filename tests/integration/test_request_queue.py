@@ -522,8 +522,6 @@ def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddre
         waiting = asyncio.create_task(planner.plan(replace(LONG, request_id=3, tp_size=2)))
         with planning_worker(address.url) as worker:
             await until(lambda: any(map(children, [worker.pid])))
-            for pid in children(worker.pid):  # which leaves the processor to those who give up
-                os.kill(pid, signal.SIGSTOP)
             await given_up(waiting)
             await until(lambda: num_rows(postgres, "token = 0 AND num_tries = 0 AND wanted_until < now()") == 1)
             assert children(worker.pid) == []
