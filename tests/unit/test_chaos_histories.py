@@ -295,6 +295,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(22328, "reported_saving", id="a plan that was swept under a power cap of all outlives it"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
         pytest.param(37170, "reported_saving", id="a GPU that was hot throughout the sweep is free again"),
+        pytest.param(
+            38240,
+            "settled_energy",
+            id="a straggler that comes and goes is no time between iterations",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(37306, "reported_saving", id="a power cap is over under a slower plan", marks=pytest.mark.stress),
         pytest.param(
             37260,

@@ -125,7 +125,18 @@ def test_between_lessons_about_longer_iterations_lies_a_time_that_doubles() -> N
 
 
 @pytest.mark.parametrize(
-    "why", ["nothing", "T'", "a slow rank", "heat", "a plan to come", "another state", "no switch"]
+    "why",
+    [
+        "nothing",
+        "T'",
+        "a slow rank",
+        "heat",
+        "a plan to come",
+        "another state",
+        "no switch",
+        "no probe since a straggler",
+        "few iterations since a straggler",
+    ],
 )
 def test_longer_iterations_teach_nothing_where_something_else_explains_them(why: str) -> None:
     fleet = Fleet().to_enforcing()
@@ -146,6 +157,11 @@ def test_longer_iterations_teach_nothing_where_something_else_explains_them(why:
         job.enforcement.guard.guard.reference_s = 1.2
     elif why == "no switch":
         job.enforcement.switch = None
+    elif why == "no probe since a straggler":
+        job.measured.slow_at = job.measured.probed[-1].number
+    elif why == "few iterations since a straggler":
+        job.measured.slow_at = job.measured.enforced[-12].number
+        job.measured.probed.append(job.measured.enforced[-1])
     assert bool(learn(job, 1e6)) == (why == "nothing")
 
 

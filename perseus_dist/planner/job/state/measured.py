@@ -29,6 +29,7 @@ class Measured:
         enforced: Iterations under the switch in force.
         saving: What plans have saved in this run, by measurement.
         self_check: What the profile predicts of iterations under the table in force, beside what they take.
+        slow_at: The newest iteration at which some rank was known to be slow, or waited for.
         run_times: Times of computations by iteration and (dp_rank, pp_rank), until all ranks have reported them.
         timelines: The same of the newest iteration of some pipelines, for those who watch.
         snapshots: Of transfers in such iterations, the newest last.
@@ -47,6 +48,7 @@ class Measured:
     enforced: deque[Iteration] = field(default_factory=lambda: deque(maxlen=NUM_ENFORCED))
     saving: Saving = field(default_factory=Saving)
     self_check: SelfCheckWatch = field(default_factory=SelfCheckWatch)
+    slow_at: int = NO_ITERATION
     run_times: dict[int, dict[tuple[int, int], RunTimes]] = field(default_factory=dict)
     timelines: Timelines = field(default_factory=Timelines)
     snapshots: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=NUM_SNAPSHOTS))

@@ -4,7 +4,7 @@ An iteration may take time that no instruction and no transfer does, such as a h
 clocks and the plan show of it alike is a constant, which the next plan counts at the end of each iteration.
 """
 
-from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
@@ -28,7 +28,10 @@ def compare_prediction(job: Job, now_s: float) -> list[Effect]:
     the plan until there are new ones; where clocks are released, those at full clocks are all.
     """
     watch = job.measured.self_check
-    if job.plan is None or job.phase not in (Phase.ENFORCING, Phase.RELEASED) or not _is_well(job):
+    if not _is_well(job):
+        job.measured.slow_at = job.progress.iteration
+        return []
+    if job.plan is None or job.phase not in (Phase.ENFORCING, Phase.RELEASED) or job.is_swept:
         return []
     full, plan = _at_full_clocks(job), _under_plan(job)
     is_kept = plan is None and watch.latest.plan is not None and job.phase is Phase.ENFORCING
@@ -51,12 +54,15 @@ def compare_prediction(job: Job, now_s: float) -> list[Effect]:
 def learn(job: Job, now_s: float) -> str:
     """Learn how much longer iterations take than instructions and transfers say; why to plan again, or empty.
 
-    Full clocks alone teach it where a deadline is to be kept, which no plan can that does not know it.
+    Full clocks alone teach it where a deadline is to be kept, which no plan can that does not know it. What a rank that
+    was slow made of iterations teaches nothing: those since then do.
     """
     planning = job.planning
     interval_s = _MIN_INTERVAL_S * 2.0 ** min(planning.num_lessons - 1, _MAX_DOUBLINGS)
     is_held_back = bool(job.profiling.held_back_s)  # GPUs were slow for heat or a power cap when they were measured
-    if job.plan is None or job.awaits_frontier or planning.pending is not None or is_held_back or not _is_well(job):
+    if job.plan is None or job.awaits_frontier or planning.pending is not None or is_held_back:
+        return ""
+    if job.is_swept or not _is_well(job) or not _has_been_well(job):
         return ""
     if planning.num_lessons and now_s < planning.learnt_at_s + interval_s:
         return ""
@@ -93,10 +99,19 @@ def learn(job: Job, now_s: float) -> str:
 
 
 def _is_well(job: Job) -> bool:
-    """Whether no rank is known to be slow, and none is swept."""
+    """Whether no rank is known to be slow, or waited for."""
     switch = job.switch
     is_waiting = job.detection.keeps_switch or (switch is not None and switch.t_prime_s > 0)
-    return not (is_waiting or job.detection.verdicts or job.stragglers or job.is_swept)
+    return not (is_waiting or job.detection.verdicts or job.stragglers)
+
+
+def _has_been_well(job: Job) -> bool:
+    """Whether a probe and enough iterations under the plan have come since a rank was known to be slow."""
+    slow_at, probed = job.measured.slow_at, job.measured.probed
+    if slow_at == NO_ITERATION:
+        return True
+    num_planned = sum(one.number > slow_at for one in job.measured.enforced)
+    return bool(probed) and probed[-1].number > slow_at and num_planned >= _MIN_PLANNED
 
 
 def _at_full_clocks(job: Job) -> Comparison | None:
