@@ -301,6 +301,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="a straggler that comes and goes is no time between iterations",
             marks=pytest.mark.stress,
         ),
+        pytest.param(
+            38237,
+            "reported_saving",
+            id="an operator's straggler, soon after a power cap is over",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(37306, "reported_saving", id="a power cap is over under a slower plan", marks=pytest.mark.stress),
         pytest.param(
             37260,

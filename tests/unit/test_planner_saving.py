@@ -349,6 +349,16 @@ def test_what_is_measured_wants_no_window() -> None:
     assert not saving.wants_window(), "a straggler of which nothing is known but by others under the same plan"
 
 
+def test_a_state_that_is_over_behind_its_window_is_not_that_of_the_next_plan() -> None:
+    """A power cap is over as the plan comes; a deadline, of which no length tells, follows soon."""
+    saving = begun()
+    probe(saving, 1000, time_s=2.5 * TIME_S, energy_j=1.5 * ENERGY_J)
+    plan(saving, 6, number=1003)
+    deadline = Followed(key="deadline", rate_j=150.0)
+    plan(saving, 3, number=1009, time_s=1.1 * TIME_S, energy_j=850.0, plan=deadline)
+    assert saving.saved_j == pytest.approx(6 * 100 + 3 * 150, abs=5)
+
+
 def test_a_window_tells_of_iterations_behind_the_first_one_after_it_whose_clocks_are_on_their_way() -> None:
     """A slower plan hides that a power cap is over: its iterations go on as they were."""
     slow = Followed(key="slow", stretch=1.2, rate_j=95.0)

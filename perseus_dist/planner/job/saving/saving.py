@@ -270,7 +270,10 @@ class Saving:
                 self._show(before, state, num_after=0, is_beside=True)
         if after is None:
             return
-        is_beside = after is before and not after.is_shorter_than(state, noise)
+        is_over = after.is_shorter_than(state, noise)
+        if is_over and after.state is not None:
+            self.full = after.state
+        is_beside = after is before and not is_over
         if is_beside or after.may_lie_in(state, noise, is_beside=True) or after.waits_in(state):
             shown = self._show(after, state, num_after=len(after_j), is_beside=after is before)
             self._level = shown if self._level is after else self._level
