@@ -468,6 +468,7 @@ def test_a_sweep_beside_a_plan_ends_with_the_run_that_gave_cause_to_it(*, is_pla
     fleet.next_run(is_planner_restarted=is_planner_restarted)
     assert not [key for key in fleet.facts if key.startswith(("samples/2/", "sweep/2/"))]
     assert [key for key in fleet.facts if key.startswith("samples/1/")]
+    assert fleet.job.profiling.is_unchecked, "the profile that was to be replaced may have a step"
     fleet.iterate(BASELINE)
     assert fleet.phase() is Phase.ENFORCING
     _drift(fleet)

@@ -81,9 +81,7 @@ def _restore_fact(job: Job, fact: Fact) -> None:
         case SweepBegun():
             _restore_sweep(job.profiling, fact)
         case SweepEnded():
-            job.profiling.ended_series.add(fact.series)
-            if job.profiling.sweep is not None and job.profiling.sweep.ordered.series == fact.series:
-                job.profiling.sweep = None
+            job.profiling.end(fact.series)
         case SamplesReceived():
             if fact.series != OF_STAGES:
                 place = RankCoords(fact.pp_rank, fact.dp_rank, fact.tp_rank)

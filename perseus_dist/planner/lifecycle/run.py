@@ -149,6 +149,7 @@ def _abandon_reprofiling(job: Job) -> tuple[str, ...]:
     for sweep_id in gone:
         del job.profiling.sweeps[sweep_id]
     job.profiling.samples.pop(series, None)
+    job.profiling.is_unchecked |= job.profiling.sweep.ordered.is_profile  # the profile was to be replaced, and stays
     job.profiling.sweep = None
     return (f"samples/{series}/", *(f"sweep/{sweep_id}/" for sweep_id in gone))
 

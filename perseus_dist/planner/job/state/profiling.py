@@ -114,6 +114,15 @@ class Profiling:
     stages: tuple[MeasuredStage, ...] = ()
     has_tried_stages: bool = False
 
+    def end(self, series: int) -> bool:
+        """Await no more samples of a series. Returns whether it is a profile, which is to be looked at for steps."""
+        if self.sweep is not None and self.sweep.ordered.series == series:
+            self.sweep = None
+        self.ended_series.add(series)
+        is_profile = series in self.sweeps and self.sweeps[series].is_profile
+        self.is_unchecked |= is_profile
+        return is_profile
+
     def of_other_work(self) -> "Profiling":
         """The state without samples; numbers that are used up stay so."""
         return Profiling(sweep_id=self.sweep_id, acked_samples=self.acked_samples)

@@ -371,12 +371,8 @@ def _send_sweep(members: Membership, ordered: SweepBegun, ranks: Iterable[int]) 
 
 def _end(job: Job, series: int, why: str) -> list[Effect]:
     """No more samples of this series are awaited. What it replaces is dropped."""
-    if job.profiling.sweep is not None and job.profiling.sweep.ordered.series == series:
-        job.profiling.sweep = None
-    job.profiling.ended_series.add(series)
+    is_profile = job.profiling.end(series)
     job.num_changes += 1
-    is_profile = series in job.profiling.sweeps and job.profiling.sweeps[series].is_profile
-    job.profiling.is_unchecked |= is_profile
     drop = drop_replaced(job.profiling, series) if is_profile else []
     return [Log(sentence=why), Persist(facts=(SweepEnded(series=series),), drop=tuple(drop))]
 
