@@ -17,7 +17,7 @@ def drive(guard: AbsenceGuard, iterations: range, time_ms: Callable[[bool], floa
     free = []
     for iteration in iterations:
         is_free = guard.is_free(iteration)
-        guard.begin_iteration(iteration, RELEASED if is_free else row, 0)
+        guard.begin_iteration(RELEASED if is_free else row, 0)
         guard.end_iteration(iteration, round(time_ms(is_free) * MS))
         free += [iteration] * is_free
     return free
@@ -94,6 +94,61 @@ def test_the_target_says_how_long_iterations_may_take(row: Row, is_kept: bool) -
     assert (guard.verdict == "") == is_kept
 
 
+@pytest.mark.parametrize(
+    ("full_ms", "planned_ms", "first_free"),
+    [(104.5, 113.4, [67]), (104.5, 104.6, []), (101.0, 113.4, [])],
+    ids=["others follow another plan", "others are as slow", "all are at full clocks"],
+)
+def test_a_rank_that_alone_is_cut_off_makes_no_others_late(
+    full_ms: float, planned_ms: float, first_free: list[int]
+) -> None:
+    """Its plan is for a report that an operator withdraws, and the others are at their target of 1.1 in its probes."""
+    row = Row(point=9, max_slowdown=1.2)
+    guard = AbsenceGuard()
+    drive(guard, range(10), lambda _: 100.0, RELEASED)
+    drive(guard, range(10, 30), lambda _: planned_ms, row)
+    guard.leave(29)
+    free = drive(guard, range(30, 110), lambda is_free: full_ms if is_free else planned_ms, row)
+    assert [iteration for iteration in free if iteration > 66][:1] == first_free
+    verdict = "in a probe iterations are longer than they were at full clocks"
+    assert guard.verdict == (verdict if first_free else "")
+
+
+def test_what_runs_at_full_clocks_first_is_no_measure_of_them() -> None:
+    row = Row(point=9, max_slowdown=1.2)
+    guard = AbsenceGuard()
+    for begin in range(0, 40, 10):  # probes of two iterations, of which clocks are on their way in the first
+        drive(guard, range(begin, begin + 8), lambda _: 113.4, row)
+        drive(guard, range(begin + 8, begin + 9), lambda _: 90.0, RELEASED)
+        drive(guard, range(begin + 9, begin + 10), lambda _: 104.5, RELEASED)
+    drive(guard, range(40, 60), lambda _: 113.4, row)
+    guard.leave(59)
+    drive(guard, range(60, 200), lambda is_free: 104.5 if is_free else 113.4, row)
+    assert guard.verdict == ""
+
+
+@pytest.mark.parametrize(
+    ("full_ms", "planned_ms", "verdict"),
+    [(100.0, 105.0, "iterations have become more than 2% shorter"), (100.0, 119.0, ""), (105.0, 105.1, "")],
+    ids=["others follow another plan", "a straggler is over", "others are as slow"],
+)
+def test_iterations_that_become_shorter_are_looked_into_soon(full_ms: float, planned_ms: float, verdict: str) -> None:
+    row = Row(point=9, max_slowdown=1.2)
+    guard = AbsenceGuard()
+    drive(guard, range(20), lambda _: 125.0, row)
+    guard.leave(19)
+    drive(guard, range(20, 66), lambda is_free: 110.0 if is_free else 125.0, row)
+    drive(guard, range(66, 70), lambda _: 125.0, row)
+    assert guard.verdict == ""
+    free = drive(guard, range(70, 126), lambda is_free: full_ms if is_free else planned_ms, row)
+    assert free[:3] == [80, 81, 82], "a third of the usual time"
+    assert guard.verdict == verdict
+    if not verdict:  # what they take now is the measure from then on
+        assert free == [80, 81, 82]
+        drive(guard, range(126, 142), lambda is_free: full_ms if is_free else 1.03 * planned_ms, row)
+        assert guard.verdict == "iterations have become more than 2% longer"
+
+
 def test_the_planner_comes_back_and_the_plan_with_it() -> None:
     guard = AbsenceGuard()
     drive(guard, range(20), lambda _: 100.0)
@@ -126,7 +181,7 @@ def test_a_slow_probe_and_an_iteration_not_seen_whole_are_no_evidence() -> None:
     guard.leave(19)
     for iteration in range(20, 400):
         is_free = guard.is_free(iteration)
-        guard.begin_iteration(iteration, RELEASED if is_free else AT_TARGET, 0)
+        guard.begin_iteration(RELEASED if is_free else AT_TARGET, 0)
         if iteration % 4:  # of every fourth, the end was not seen
             guard.end_iteration(iteration, (140 if is_free else 100) * MS)
     assert guard.verdict == ""
@@ -142,7 +197,7 @@ def test_a_planner_that_comes_back_within_an_iteration_judges_from_then_on() -> 
         for iteration in range(back + 20):
             is_free = guard.is_free(iteration)
             assert not (is_free and iteration > back), "the planner is there"
-            guard.begin_iteration(iteration, RELEASED if is_free else AT_TARGET, begun)
+            guard.begin_iteration(RELEASED if is_free else AT_TARGET, begun)
             begun += (100 if iteration < slow or is_free else 120) * MS
             if iteration == left:
                 guard.leave(iteration)

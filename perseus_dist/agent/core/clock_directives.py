@@ -59,7 +59,7 @@ class ClockDirectives:
         """The rank is in step, in an iteration that may be a sweep's."""
         self.sweeper.begin_iteration(iteration, time_ns)
         self._rows.clear()
-        self._absence.begin_iteration(iteration, self.row(iteration), time_ns)
+        self._absence.begin_iteration(self.row(iteration), time_ns)
 
     def end_iteration(self, iteration: int, time_ns: int) -> list[Action]:
         """The rank is in step to its end."""

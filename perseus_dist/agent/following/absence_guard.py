@@ -3,7 +3,8 @@
 While the planner is there, its own guard judges by probes at full clocks that it orders. While it is away, a link or a
 GPU that becomes slow may turn a plan that was on time into one that is late, and a straggler that a plan waits for may
 recover. So each rank compares with itself: with what iterations took when the planner went away, and, at the same
-iterations as all other ranks, with what they take at full clocks.
+iterations as all other ranks, with what they take at full clocks. A rank that alone is cut off does not hear of another
+target either, and it may be what makes the others late: the others do not probe with it, or have become faster.
 """
 
 import sys
@@ -16,6 +17,7 @@ from perseus_dist.messages.terms import NO_POINT
 
 _NUM_USUAL = 16  # iterations
 _NUM_LATEST = 8  # iterations
+_NUM_RELEASED = 8  # iterations
 _TOLERANCE = 0.02
 _LEAST_TOLERANCE = 0.005  # of a probe's comparison, where iterations are as long as each other
 _Z = 3.5
@@ -41,6 +43,8 @@ class AbsenceGuard:
         self._given_up = range(0)  # iterations
         self._row = RELEASED
         self._begin_ns: int | None = None
+        self._is_full = self._was_full = False  # this iteration at full clocks; the one before, too
+        self._released_ns: deque[int] = deque(maxlen=_NUM_RELEASED)  # at full clocks, with the planner
         # Under this row: the last ones with the planner, filled up by the first ones without it; the last ones without.
         self._usual_ns: deque[int] = deque(maxlen=_NUM_USUAL)
         self._latest_ns: deque[int] = deque(maxlen=_NUM_LATEST)
@@ -70,9 +74,10 @@ class AbsenceGuard:
         """Whether it runs at full clocks, whatever the plan says."""
         return iteration in self._given_up or self._is_probed(iteration)
 
-    def begin_iteration(self, iteration: int, row: Row, time_ns: int) -> None:
+    def begin_iteration(self, row: Row, time_ns: int) -> None:
         """An iteration begins at these clocks."""
-        self._begin_ns = None if row.point == NO_POINT and not self._is_probed(iteration) else time_ns
+        self._was_full, self._is_full = self._is_full, row == RELEASED
+        self._begin_ns = time_ns if self._is_full or row.point != NO_POINT else None
         if row.point != NO_POINT and row != self._row:
             self._row = row
             for durations_ns in (self._usual_ns, self._latest_ns, self._full_ns):
@@ -85,11 +90,16 @@ class AbsenceGuard:
         duration_ns = time_ns - self._begin_ns
         self._begin_ns = None
         if iteration not in self._absence:
-            self._usual_ns.append(duration_ns)
+            if not self._is_full:
+                self._usual_ns.append(duration_ns)
+            elif self._was_full:  # else clocks were on their way
+                self._released_ns.append(duration_ns)
         elif not self._is_away:
             return  # the planner has come back within it, and judges by itself
         elif self._is_probed(iteration):
             self._probe(iteration, duration_ns)
+        elif self._is_full:
+            return
         elif len(self._usual_ns) < _NUM_USUAL:
             self._usual_ns.append(duration_ns)
         else:
@@ -101,14 +111,34 @@ class AbsenceGuard:
             self._full_ns.clear()
             return
         self._full_ns.append(duration_ns)
-        planned_ns = self._latest_ns or self._usual_ns
-        if len(self._full_ns) < _NUM_PROBE_ITERATIONS - 1 or not planned_ns:
+        durations_ns = self._latest_ns or self._usual_ns
+        if len(self._full_ns) < _NUM_PROBE_ITERATIONS - 1 or not durations_ns:
             return
         # Whichever of them was slower may be how fast the job is.
-        allowed_ns = max(self._row.max_slowdown * max(self._full_ns), self._row.deadline_s * 1e9)
-        excess = median(planned_ns) / allowed_ns - 1 if allowed_ns else 0.0
-        if excess > min(max(_LEAST_TOLERANCE, _Z * _scatter(planned_ns)), _TOLERANCE):
+        full_ns, planned_ns = max(self._full_ns), median(durations_ns)
+        allowed_ns = max(self._row.max_slowdown * full_ns, self._row.deadline_s * 1e9)
+        excess = planned_ns / allowed_ns - 1 if allowed_ns else 0.0
+        least = min(max(_LEAST_TOLERANCE, _Z * _scatter(durations_ns)), _TOLERANCE)
+        if excess > least:
             self._give_up(iteration, f"iterations take {excess:.1%} longer than the job's target allows")
+        elif planned_ns > (1 + least) * full_ns and (why := self._why_outdated(full_ns, excess)):
+            self._give_up(iteration, why)
+        elif self._are_shorter:
+            self._usual_ns.clear()
+            self._usual_ns.extend(self._latest_ns)
+
+    def _why_outdated(self, full_ns: int, excess: float) -> str:
+        """Why others may follow another plan than this rank, which makes iterations longer; empty if nothing says so.
+
+        Args:
+            full_ns: [ns] an iteration of the probe.
+            excess: Share by which iterations under the plan are longer than the target allows; below 0 if shorter.
+        """
+        if self._released_ns and full_ns > (1 + _TOLERANCE) * min(self._released_ns):
+            return "in a probe iterations are longer than they were at full clocks"
+        if excess < -_TOLERANCE and self._are_shorter:
+            return f"iterations have become more than {_TOLERANCE:.0%} shorter"
+        return ""
 
     def _compare(self, iteration: int) -> None:
         if len(self._latest_ns) < _NUM_LATEST:
@@ -125,8 +155,15 @@ class AbsenceGuard:
         return self._absence.stop == sys.maxsize
 
     @property
+    def _are_shorter(self) -> bool:
+        """Whether iterations are shorter than they were, as where the others follow another plan."""
+        return len(self._latest_ns) == _NUM_LATEST and (
+            median(self._latest_ns) < (1 - _TOLERANCE) * median(self._usual_ns)
+        )
+
+    @property
     def _probe_gap(self) -> int:
-        return _WAITING_PROBE_GAP if self._row.is_waiting else _PROBE_GAP
+        return _WAITING_PROBE_GAP if self._row.is_waiting or self._are_shorter else _PROBE_GAP
 
     def _is_probed(self, iteration: int) -> bool:
         place = iteration % self._probe_gap
