@@ -4,8 +4,8 @@ A plan is sought on curves whose every duration counts as longer by a margin, in
 maximum clock: t_max + (1 + margin) (t - t_max), and by the standard error of t - t_max, so that a clock that errors
 make look as fast as the highest is not taken for it. What is critical at all-maximum clocks is as long as before, and
 every other path keeps the share margin / (1 + margin) of its slack, used where it saves most. So few paths are as long
-as the longest, as at all-maximum clocks. Times, energies and the bound are those of the profile itself; a plan that is as
-fast as all-maximum clocks by these alone is left out, because errors make it look so.
+as the longest, as at all-maximum clocks. Times, energies and the bound are those of the profile itself; a plan that is
+as fast as all-maximum clocks by these alone is left out, because errors make it look so.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from perseus_dist.planning.frontier.bounding_case import Plan
 from perseus_dist.planning.frontier.frontier import TOLERANCE, Frontier, plan_first, plan_frontier
 from perseus_dist.planning.frontier.noisy_replay import NoisyReplay
 from perseus_dist.planning.frontier.problem import PlanningProblem, problem_of
-from perseus_dist.planning.frontier.replay import replay, replay_all_max
+from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
 from perseus_dist.planning.frontier.several_cases import best_of
 from perseus_dist.planning.profile.cost_curve import CostCurve
 
@@ -106,7 +107,8 @@ def plan_with_margin(problem: PlanningProblem, margin: float, plan: Callable[[Pl
     counted = stretched(problem, margin)
     planned = plan(counted)
     at_max_ps, counted_at_max_ps = replay_all_max(problem).time_ps, replay_all_max(counted).time_ps
-    rows, played = [], []
+    rows: list[Plan] = []
+    played: list[Execution] = []
     for row in (np.zeros_like(planned.clock_indices[0]), *planned.clock_indices):
         execution = replay(problem, row, switch_latency_ps=planned.switch_latency_ps)
         if execution.time_ps <= at_max_ps and rows:
