@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from perseus_dist.planning.frontier.bounding_case import Plan
 from perseus_dist.planning.frontier.frontier import TOLERANCE, Frontier, plan_first, plan_frontier
 from perseus_dist.planning.frontier.noisy_replay import NoisyReplay
 from perseus_dist.planning.frontier.problem import PlanningProblem, problem_of
-from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
+from perseus_dist.planning.frontier.replay import replay, replay_all_max
 from perseus_dist.planning.frontier.several_cases import best_of
 from perseus_dist.planning.profile.cost_curve import CostCurve
 
@@ -107,11 +106,11 @@ def plan_with_margin(problem: PlanningProblem, margin: float, plan: Callable[[Pl
     counted = stretched(problem, margin)
     planned = plan(counted)
     at_max_ps, counted_at_max_ps = replay_all_max(problem).time_ps, replay_all_max(counted).time_ps
-    rows: list[Plan] = []
-    played: list[Execution] = []
-    for row in (np.zeros_like(planned.clock_indices[0]), *planned.clock_indices):
+    rows = [np.zeros_like(planned.clock_indices[0])]
+    played = [replay(problem, rows[0], switch_latency_ps=planned.switch_latency_ps)]
+    for row in planned.clock_indices:
         execution = replay(problem, row, switch_latency_ps=planned.switch_latency_ps)
-        if execution.time_ps <= at_max_ps and rows:
+        if execution.time_ps <= at_max_ps:
             counted_ps = replay(counted, row, switch_latency_ps=planned.switch_latency_ps).time_ps
             if counted_ps > (1 + _LATE_BY_ERRORS) * counted_at_max_ps:
                 continue  # as fast as all-maximum clocks by errors of the profile alone
