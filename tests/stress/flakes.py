@@ -4,7 +4,8 @@ Eight processes that compute without end run beside it on the same two cores, SI
 nohup and in the background of many CI runners, and no process has a better scheduling class than any other.
 ``--threads`` has threads run in an order that finds races sooner: ``early``, as soon as they are started, ``late``,
 long after that, or ``torn``, a few instructions each (``tests/support/thread_order.py``).
-Arguments after ``--`` go to pytest. Every round's output is in ``build/flakes``, failures as they come.
+Arguments after ``--`` go to pytest. Every round's output is in ``build/flakes``, failures as they come; ``--record``
+adds each round to ``benchmarks/results/flakes.json``.
 """
 
 import argparse
@@ -19,13 +20,15 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "benchmarks")]
 
+from measuring import append_result  # noqa: E402
 from thread_order import ORDERS, VARIABLE  # noqa: E402
 
 LOGS = ROOT / "build" / "flakes"
 NUM_CORES = 2
 NUM_WORKERS = 6  # as launch/test
+COLUMNS = ("date", "commit", "busy processes", "order of threads", "passed", "failed", "time [min]", "of these")
 
 
 def main() -> int:
@@ -34,6 +37,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--busy", type=int, default=8, help="processes that compute beside the tests (default: 8)")
     parser.add_argument("--threads", choices=ORDERS, help="the order in which threads run (default: as they come)")
+    parser.add_argument("--record", action="store_true", help="add the rounds to benchmarks/results/flakes.json")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
     args = parser.parse_args()
     if args.rounds < 1 or args.busy < 0:
@@ -54,19 +58,25 @@ def main() -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         for number in range(1, args.rounds + 1):
             began_s = time.monotonic()
-            failed = play(number, args.pytest)
+            num_passed, failed = play(number, args.pytest)
             failures.update(failed)
-            print(f"round {number}: {len(failed)} failed, {(time.monotonic() - began_s) / 60:.1f} min", flush=True)
+            minutes = f"{(time.monotonic() - began_s) / 60:.1f}"
+            print(f"round {number}: {num_passed} passed, {len(failed)} failed, {minutes} min", flush=True)
             for name in failed:
                 print(f"  {name}", flush=True)
+            if args.record:
+                order = args.threads or "as they come"
+                found = (f"{num_passed:,}", str(len(failed)), minutes, ", ".join(failed) or "-")
+                command, row = "./launch/flakes --record", (str(args.busy), order, *found)
+                append_result("flakes", command=command, columns=COLUMNS, row=row)
     for name, count in failures.most_common():
         print(f"{count} of {args.rounds}: {name}")
     print(f"{args.rounds} rounds beside {args.busy} busy processes: {sum(failures.values())} failures")
     return int(bool(failures))
 
 
-def play(number: int, arguments: list[str]) -> list[str]:
-    """Play one round and return the names of the tests that failed in it."""
+def play(number: int, arguments: list[str]) -> tuple[int, list[str]]:
+    """Play one round and return how many tests passed in it, and the names of those that failed."""
     result = LOGS / f"{number}.xml"
     result.unlink(missing_ok=True)
     command = [
@@ -86,12 +96,10 @@ def play(number: int, arguments: list[str]) -> list[str]:
         done = subprocess.run([*command, f"--junit-xml={result}"], cwd=ROOT, stdout=log, stderr=log, check=False)
     cases = list(ET.parse(result).getroot().iter("testcase")) if result.exists() else []
     if done.returncode not in (0, 1) or not cases:
-        return [f"pytest itself (exit {done.returncode}; {log.name})"]
-    return [
-        f"{case.get('classname')}::{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+        return 0, [f"pytest itself (exit {done.returncode}; {log.name})"]
+    ended = {of: [case for case in cases if case.find(of) is not None] for of in ("failure", "error", "skipped")}
+    failed = {f"{case.get('classname')}::{case.get('name')}": None for case in ended["failure"] + ended["error"]}
+    return len(cases) - len(failed) - len(ended["skipped"]), list(failed)
 
 
 if __name__ == "__main__":
