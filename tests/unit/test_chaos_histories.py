@@ -317,6 +317,14 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="a sweep measures the maximum clock last, as the node is well again",
             marks=pytest.mark.stress,
         ),
+        pytest.param(39013, "settled_time", id="an agent that is cut off for good does not hear of another target"),
+        pytest.param(
+            38247,
+            "settled_time",
+            id="a slow node takes less beside the profile at lower clocks",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(37417, "settled_time", id="a lower clock that errors make look as fast", marks=pytest.mark.stress),
         pytest.param(37132, "settled_time profile_truth", id="a sweep in place of a saved profile has a step"),
     ],
 )

@@ -274,6 +274,25 @@ def test_one_probe_shows_that_a_rank_takes_less_than_profiled_and_two_that_it_ta
     assert watch.misstated == {}
 
 
+@pytest.mark.parametrize(
+    ("planned", "most"), [(1.047, 1.06), (1.02, 1.02), (1.07, 1.07)], ids=["as slow", "faster since", "slower since"]
+)
+def test_what_a_slow_rank_takes_at_full_clocks_is_the_most_while_it_is_about_as_slow(
+    planned: float, most: float
+) -> None:
+    """Its plan was made again and again, for two slownesses in turn, of which the lesser made it late."""
+    watch = begun()
+    for iteration in watch.guard.order_probe(17):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT, kind_ratio=1.06)
+    for iteration in range(25, 30):
+        report(watch, iteration, 1.0, 0, 0, kind_ratio=planned)
+    assert watch.time_ratios(1) == (planned, planned, most)
+    watch.begin_sweep()
+    for iteration in range(30, 35):
+        report(watch, iteration, 1.0, 0, 0, kind_ratio=planned)
+    assert watch.time_ratios(1) == (planned, planned, planned), "of another profile"
+
+
 def test_a_kind_of_computation_that_alone_was_slow_as_it_was_profiled_is_found() -> None:
     """A power cap held backwards at the highest clock and no forwards: 2.3 % of one kind, and 1.2 % of both."""
     watch = begun()

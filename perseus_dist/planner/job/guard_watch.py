@@ -13,6 +13,7 @@ from perseus_dist.planner.job.guard import Guard, Mode
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
 _NUM_RATIOS = 5
+_BETWEEN_CLOCKS = 0.02  # of a time that was read between two clocks of a profile, or of noise
 _MIN_AT_FULL, _NUM_AT_FULL = 2, 4  # iterations, of one probe and of two
 _MISSTATED = 0.02
 _FASTER = 0.98
@@ -108,6 +109,7 @@ class GuardWatch:
     _speeds: dict[int, _Speed] = field(default_factory=dict)
     _at_full: dict[int, deque[dict[str, float]]] = field(default_factory=dict)  # by rank, in probes since a switch
     _noted_at_full: int = -1  # the newest iteration of these
+    _full_ratios: dict[int, float] = field(default_factory=dict)  # by rank, as ``ratios``, in the newest probe
 
     @property
     def figures(self) -> GuardFigures:
@@ -147,9 +149,16 @@ class GuardWatch:
         return max(_AS_PROFILED, 4 * self.guard.noise)
 
     def time_ratios(self, rank: int) -> tuple[float, float, float] | None:
-        """A rank's instruction times over the profile's lately: least, median, most; None where few are known."""
+        """A rank's instruction times over the profile's lately: least, median, most; None where few are known.
+
+        Between clocks that were measured a profile may be a little off: what the newest probe found is the most, where
+        that is so little more that the rank cannot be faster since.
+        """
         newest = self.ratios.get(rank, ())
-        return (min(newest), median(newest), max(newest)) if len(newest) == _NUM_RATIOS else None
+        if len(newest) != _NUM_RATIOS:
+            return None
+        most, full = max(newest), self._full_ratios.get(rank, 0.0)
+        return min(newest), median(newest), full if most < full < (1 + _BETWEEN_CLOCKS) * most else most
 
     @property
     def slower(self) -> dict[int, float]:
@@ -208,6 +217,7 @@ class GuardWatch:
             if is_planned:
                 self._note_speed(rank, ratio, is_held_slow=is_held_slow)
             elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
+                self._full_ratios[rank] = ratio
                 self._note_at_full(rank, {one.kind: one.time_ratio for one in report.kind_times})
                 self._noted_at_full = report.iteration
         if report.iteration <= self._newest and report.iteration not in self._parts:
@@ -300,6 +310,7 @@ class GuardWatch:
         """All that is planned from is measured again."""
         self.num_since_sweep = 0
         self.ratios.clear()
+        self._full_ratios.clear()
         self.guard.forget_kept()
 
     def fall_from_plan(
