@@ -703,6 +703,18 @@ def test_a_baseline_that_a_slow_gpu_made_slow_is_replaced_by_full_clocks_before_
     assert job_status(fleet.job).baseline.time_s == 1.0
 
 
+def test_the_fastest_two_of_many_noisy_iterations_are_no_baseline() -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    _report(fleet, times_s=(0.998, 1.013, 0.983, 1.003, 1.006, 1.014, 1.0, 1.006))
+    while fleet.job.phase is not Phase.PLANNING:
+        fleet.iterate()
+    before = job_status(fleet.job).baseline
+    _report(fleet, times_s=(1.015, 0.998, 0.995, 1.001, 0.992, 0.999, 1.003, 1.012, 0.996, 0.989, 1.003, 0.996, 1.0))
+    _report(fleet, times_s=(1.019, 0.997, 1.004, 0.996, 0.991, 1.0, 0.998, 0.967, 0.995, 0.986, 1.007, 0.973))
+    assert job_status(fleet.job).baseline == before
+
+
 def test_a_baseline_of_rough_energies_takes_that_of_more_iterations() -> None:
     fleet = Runs()
     fleet.attach_all(gpu=GPU, workload=WORKLOAD)

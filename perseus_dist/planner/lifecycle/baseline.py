@@ -142,7 +142,10 @@ def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
 
 
 def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
-    """A baseline of the fastest iterations of probes, if they are clearly faster; more of the same make it better."""
+    """A baseline of the fastest iterations of probes, if they are clearly faster; more of the same make it better.
+
+    The fastest few of many are faster than the others by noise alone.
+    """
     found = _probed_baseline(job.measured)
     if found is None:
         return None
@@ -150,7 +153,8 @@ def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | N
     if found.num_iterations == len(job.measured.probed):  # a GPU that comes and goes is no noise of theirs
         noise = min(noise, _ORDINARY_SHARE)
     error = noise * math.sqrt(1 / found.num_iterations + 1 / before.num_iterations)
-    if found.time_s < (1 - _FASTER_SHARE - _Z * error) * before.time_s:
+    by_choice = noise * math.sqrt(2 * math.log(len(job.measured.probed) / found.num_iterations))
+    if found.time_s < (1 - _FASTER_SHARE - _Z * error - by_choice) * before.time_s:
         return found
     is_same = abs(found.time_s / before.time_s - 1) <= _ORDINARY_SHARE
     return found if before.is_probed and is_same and found.num_iterations > before.num_iterations else None
