@@ -112,11 +112,11 @@ def _figures(truth: PlanningProblem, job: _Job, noise: float, num_draws: int, se
     began_s = time.process_time()
     without = plan_frontier(noisy)
     cpu_without_s, began_s = time.process_time() - began_s, time.process_time()
-    margin = margin_for(noisy).margin
-    with_margin = plan_with_margin(noisy, margin, plan_frontier) if margin else plan_frontier(noisy)
+    kept = margin_for(noisy)
+    with_margin = plan_with_margin(noisy, kept.margin, plan_frontier) if kept.is_needed else plan_frontier(noisy)
     cpu_s = time.process_time() - began_s
     played = [_played(truth, frontier, noise, num_draws) for frontier in (without, with_margin)]
-    return (margin, *(late for late, _ in played), *(saved for _, saved in played), cpu_without_s, cpu_s)
+    return (kept.margin, *(late for late, _ in played), *(saved for _, saved in played), cpu_without_s, cpu_s)
 
 
 def _played(truth: PlanningProblem, frontier: Frontier, noise: float, num_draws: int) -> tuple[float, float]:

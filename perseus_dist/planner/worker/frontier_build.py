@@ -151,7 +151,7 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
                 progress=time_left,
             )
 
-        return plan_with_margin(problem, kept.margin, plan) if kept.margin else plan(problem)
+        return plan_with_margin(problem, kept.margin, plan) if kept.is_needed else plan(problem)
 
     cases: list[Case] = []
     bounding: list[BoundingCase] = []

@@ -46,6 +46,11 @@ class NoiseMargin:
     noise: float = 0.0
     replay: NoisyReplay | None = field(default=None, compare=False)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether plans are made on stretched curves: by a margin, or by their errors alone."""
+        return bool(self.margin) or self.replay is not None
+
 
 def margin_for(
     problem: PlanningProblem, *, switch_latency_ps: int = 0, least: float = 0.0, seen_noise: float = 0.0
@@ -100,7 +105,7 @@ def plan_with_margin(problem: PlanningProblem, margin: float, plan: Callable[[Pl
 
     Args:
         problem: What is planned.
-        margin: Above 0.
+        margin: At least 0.
         plan: Makes a frontier of the stretched problem.
     """
     counted = stretched(problem, margin)
@@ -129,9 +134,7 @@ def stretched_ps(time_ps: int, at_max_ps: int, margin: float) -> int:
 
 
 def stretched(problem: PlanningProblem, margin: float) -> PlanningProblem:
-    """The problem with curves on which time beyond the maximum clock counts (1 + margin) times."""
-    if not margin:
-        return problem
+    """The problem with curves on which time beyond the maximum clock counts (1 + margin) times, and a standard error."""
     curves = {(curve.stage, curve.kind): _stretched(curve, margin) for curve in problem.curves}
     return problem_of(problem.dag, curves, blocking_uw=problem.blocking_uw, tensor_parallel=problem.tensor_parallel)
 
