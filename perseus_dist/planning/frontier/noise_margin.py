@@ -134,7 +134,7 @@ def stretched_ps(time_ps: int, at_max_ps: int, margin: float) -> int:
 
 
 def stretched(problem: PlanningProblem, margin: float) -> PlanningProblem:
-    """The problem with curves on which time beyond the maximum clock counts (1 + margin) times, and a standard error."""
+    """The problem with curves on which time beyond the maximum clock counts (1 + margin) times, and its error once."""
     curves = {(curve.stage, curve.kind): _stretched(curve, margin) for curve in problem.curves}
     return problem_of(problem.dag, curves, blocking_uw=problem.blocking_uw, tensor_parallel=problem.tensor_parallel)
 
