@@ -69,8 +69,33 @@ def test_training_is_followed_elsewhere_once_most_ranks_have_gone_on_there() -> 
     assert "before" in made.take(1, seen(21), 2.1)
     made.take(2, seen(21), 2.2)
     assert made.num_jumps == 1
-    assert made.take(0, seen(22), 2.3) == ""
+    assert made.take(0, seen(22), 2.3) == "", "the one behind what most have reported"
+    assert made.take(3, seen(21), 2.3) != "", "that one would never be whole"
     assert made.take(3, seen(500), 2.3) != ""
+
+
+def test_a_pipeline_is_as_late_as_its_latest_stage_and_its_time_known_once_all_have_told() -> None:
+    """Two pipelines of two stages, of groups of two; the last stage of the second one has never told."""
+    places = [RankCoords(pp_rank, dp_rank, tp_rank) for dp_rank in (0, 1) for pp_rank in (0, 1) for tp_rank in (0, 1)]
+    made = Intake(Layout.of(places), POLICY)
+    for rank in range(6):
+        one = IterationObservation(
+            iteration=3,
+            time_ratios=(1.0, 1.0 + rank),
+            requested_mhz=(1400, 1300 + rank),
+            pipeline_time_s=2.0 + rank,
+            planned_time_s=1.0 + rank,
+            tokens=100.0 + rank,
+            input_wait_s=0.1 * rank,
+        )
+        assert made.take(rank, one, 10.0) == ""
+    whole = made.next_complete_iteration(10.0)
+    assert whole is not None
+    np.testing.assert_allclose(whole.pipeline_s, [5.0, np.nan])
+    np.testing.assert_allclose(whole.planned_s, [4.0, 6.0])
+    np.testing.assert_allclose(whole.log_ratios[:, 1], np.log([2.0, 4.0, 6.0, np.nan]))
+    np.testing.assert_allclose(whole.requested_mhz[:, 1], [1301, 1303, 1305, np.nan])
+    np.testing.assert_allclose(whole.log_tokens, np.log([101.0, 103.0, 105.0, np.nan]))
 
 
 def test_ranks_that_say_nothing_are_waited_for_a_while() -> None:
