@@ -40,6 +40,7 @@ from measuring import RESULTS, commit, record_result
 LONGEST_S, LONGEST_CPU_S = 120.0, 30  # at least; then the mutation is in a loop that does not end
 TIMES_AS_LONG = 4  # as the tests took when they were mapped, likewise
 _BROKEN, _NONE = "not played:", "none"
+_ENDED, _TIME = "end of the process", "time"  # in place of a test that fails
 DRAWN = ("seed", "date", "commit", "mutations", "noticed", "survive", "noticed [%]")
 LATER = ("noticed, with the tests written since", "of these [%]")
 
@@ -84,7 +85,7 @@ class Player:
                 verdict = f"noticed  {mutation.text()} by" if noticed_by[mutation] else f"SURVIVES {mutation.text()}"
                 print(f"{verdict} {noticed_by[mutation]}", flush=True)
             self._mutations = list(noticed_by)
-            fail_always = {test for test in {*noticed_by.values()} - {""} if self._first_failure([test], None)}
+            fail_always = {test for test in {*noticed_by.values()} - {"", _ENDED, _TIME} if self._first_failure([test], None)}
             unusable |= fail_always
             again = [mutation for mutation in self._mutations if noticed_by[mutation] in fail_always]
             if fail_always:
@@ -109,12 +110,12 @@ class Player:
             except Exception as error:
                 answer = f"{_BROKEN} {error!r}"
             except BaseException:
-                answer = "end of the process"
+                answer = _ENDED
             os.write(writing, answer.encode())
             os._exit(0)
         os.close(writing)
         ended, _, _ = select.select([reading], [], [], max(LONGEST_S, usual_s))
-        answer = (os.read(reading, 1000).decode() or "end of the process") if ended else "time"
+        answer = (os.read(reading, 1000).decode() or _ENDED) if ended else _TIME
         with contextlib.suppress(ProcessLookupError):  # and what its tests have started
             os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
