@@ -85,7 +85,9 @@ class Player:
                 verdict = f"noticed  {mutation.text()} by" if noticed_by[mutation] else f"SURVIVES {mutation.text()}"
                 print(f"{verdict} {noticed_by[mutation]}", flush=True)
             self._mutations = list(noticed_by)
-            fail_always = {test for test in {*noticed_by.values()} - {"", _ENDED, _TIME} if self._first_failure([test], None)}
+            fail_always = {
+                test for test in {*noticed_by.values()} - {"", _ENDED, _TIME} if self._first_failure([test], None)
+            }
             unusable |= fail_always
             again = [mutation for mutation in self._mutations if noticed_by[mutation] in fail_always]
             if fail_always:
