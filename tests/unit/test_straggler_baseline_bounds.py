@@ -7,7 +7,7 @@ import pytest
 from test_gpu_evidence import POLICY
 from test_straggler_peers import usual
 
-from perseus_dist.straggler.evidence.peer_baseline import PeerBaseline
+from perseus_dist.straggler.evidence.peer_baseline import PeerBaseline, _shared_change
 from perseus_dist.straggler.evidence.peers import median_of_others
 from perseus_dist.units import FloatArray
 
@@ -256,3 +256,19 @@ def test_where_few_others_are_seen_nothing_is_taken_out_of_what_a_straggler_was_
     made.clocks = [1410.0, 1005.0, 1110.0, 1200.0, 1305.0]
     agreed, _ = made.take(0.25, 0.0, math.nan, math.nan, math.nan, stragglers=(0,))
     np.testing.assert_allclose(agreed, [0.25, *[math.nan] * 4])
+
+
+@pytest.mark.parametrize(
+    ("changes", "shared"),
+    [
+        ((0.3, 0.1, 0.2), 0.1),
+        ((-0.3, -0.1), -0.1),
+        ((0.3, -0.1), 0.0),
+        ((0.0, 0.2), 0.0),
+        ((0.3,), 0.0),
+        ((), 0.0),
+    ],
+    ids=["slower", "faster", "both ways", "one not at all", "one alone", "none"],
+)
+def test_places_share_the_least_change_that_all_have_one_way(changes: tuple[float, ...], shared: float) -> None:
+    assert _shared_change(np.array(changes)) == pytest.approx(shared)

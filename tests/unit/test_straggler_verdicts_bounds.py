@@ -228,6 +228,7 @@ def test_raises_count_for_as_long_as_the_window_is_and_no_longer() -> None:
         (REASON_HW_SLOWDOWN | REASON_POWER_CAP, 79.9, Cause.POWER_BRAKE),
         (REASON_POWER_CAP, 90.0, Cause.POWER_CAP),
         (0x1 | 0x2, 90.0, Cause.UNKNOWN),
+        (0, 90.0, Cause.UNKNOWN),
     ],
 )
 def test_hardware_is_blamed_before_software_and_heat_before_power(

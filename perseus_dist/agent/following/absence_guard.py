@@ -43,8 +43,8 @@ class AbsenceGuard:
         self._given_up = range(0)  # iterations
         self._row = RELEASED
         self._begin_ns: int | None = None
-        self._is_full = self._was_full = False  # this iteration at full clocks; the one before, too
-        self._released_ns: deque[int] = deque(maxlen=_NUM_RELEASED)  # at full clocks, with the planner
+        self._num_full = 0  # iterations at full clocks in a row, to this one
+        self._released_ns: deque[int] = deque(maxlen=_NUM_RELEASED)  # in the newest row of those with the planner
         # Under this row: the last ones with the planner, filled up by the first ones without it; the last ones without.
         self._usual_ns: deque[int] = deque(maxlen=_NUM_USUAL)
         self._latest_ns: deque[int] = deque(maxlen=_NUM_LATEST)
@@ -76,8 +76,8 @@ class AbsenceGuard:
 
     def begin_iteration(self, row: Row, time_ns: int) -> None:
         """An iteration begins at these clocks."""
-        self._was_full, self._is_full = self._is_full, row == RELEASED
-        self._begin_ns = time_ns if self._is_full or row.point != NO_POINT else None
+        self._num_full = self._num_full + 1 if row == RELEASED else 0
+        self._begin_ns = time_ns if self._num_full or row.point != NO_POINT else None
         if row.point != NO_POINT and row != self._row:
             self._row = row
             for durations_ns in (self._usual_ns, self._latest_ns, self._full_ns):
@@ -90,21 +90,23 @@ class AbsenceGuard:
         duration_ns = time_ns - self._begin_ns
         self._begin_ns = None
         if iteration not in self._absence:
-            if not self._is_full:
+            if not self._num_full:
                 self._usual_ns.append(duration_ns)
-            elif self._was_full:  # else clocks were on their way
+            elif self._num_full > 1:  # else clocks were on their way
+                if self._num_full == 2:
+                    self._released_ns.clear()
                 self._released_ns.append(duration_ns)
         elif not self._is_away:
             return  # the planner has come back within it, and judges by itself
         elif self._is_probed(iteration):
             self._probe(iteration, duration_ns)
-        elif self._is_full:
-            return
-        elif len(self._usual_ns) < _NUM_USUAL:
-            self._usual_ns.append(duration_ns)
-        else:
-            self._latest_ns.append(duration_ns)
-            self._compare(iteration)
+        elif not self._num_full:
+            self._full_ns.clear()  # a probe may begin in its midst, where it has become due sooner
+            if len(self._usual_ns) < _NUM_USUAL:
+                self._usual_ns.append(duration_ns)
+            else:
+                self._latest_ns.append(duration_ns)
+                self._compare(iteration)
 
     def _probe(self, iteration: int, duration_ns: int) -> None:
         if iteration % self._probe_gap == 0:
@@ -118,23 +120,31 @@ class AbsenceGuard:
         full_ns, planned_ns = max(self._full_ns), median(durations_ns)
         allowed_ns = max(self._row.max_slowdown * full_ns, self._row.deadline_s * 1e9)
         excess = planned_ns / allowed_ns - 1 if allowed_ns else 0.0
-        least = min(max(_LEAST_TOLERANCE, _Z * _scatter(durations_ns)), _TOLERANCE)
+        noise = _Z * _scatter(durations_ns)
+        least = min(max(_LEAST_TOLERANCE, noise), _TOLERANCE)
         if excess > least:
             self._give_up(iteration, f"iterations take {excess:.1%} longer than the job's target allows")
-        elif planned_ns > (1 + least) * full_ns and (why := self._why_outdated(full_ns, excess)):
+        elif why := self._why_outdated(full_ns, excess, noise):
             self._give_up(iteration, why)
         elif self._are_shorter:
             self._usual_ns.clear()
             self._usual_ns.extend(self._latest_ns)
 
-    def _why_outdated(self, full_ns: int, excess: float) -> str:
-        """Why others may follow another plan than this rank, which makes iterations longer; empty if nothing says so.
+    def _why_outdated(self, full_ns: int, excess: float, noise: float) -> str:
+        """Why others may follow another plan than this rank, and wait for it; empty if nothing says so.
+
+        A plan for the time at full clocks makes none wait. Where others are held to be slow for it, and wait as well,
+        iterations are as long in a probe of this rank alone as under its plan.
 
         Args:
             full_ns: [ns] an iteration of the probe.
             excess: Share by which iterations under the plan are longer than the target allows; below 0 if shorter.
+            noise: Share by which one of them may be longer by itself.
         """
-        if self._released_ns and full_ns > (1 + _TOLERANCE) * min(self._released_ns):
+        row = self._row
+        if not (row.max_slowdown > 1 or row.deadline_s or row.is_waiting):
+            return ""
+        if self._released_ns and full_ns > (1 + _TOLERANCE + noise) * median(self._released_ns):
             return "in a probe iterations are longer than they were at full clocks"
         if excess < -_TOLERANCE and self._are_shorter:
             return f"iterations have become more than {_TOLERANCE:.0%} shorter"
