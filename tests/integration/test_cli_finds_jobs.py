@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from commands import run_command
@@ -117,15 +118,11 @@ def test_every_command_finds_the_job_by_its_name(started: Callable[[str], Job], 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
-def test_another_user_does_not_get_in(
-    started: Callable[[str], Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_user_does_not_get_in(started: Callable[[str], Job], monkeypatch: pytest.MonkeyPatch) -> None:
     llama = started("llama")
     wait_until(lambda: llama.told()["phase"] == "enforcing")
     address = json.loads((llama.rendezvous / "perseus-planner-llama.json").read_text())["address"]
     assert run_command("jobs", "--json").returncode == 0
-    token = tmp_path / "guess"
-    token.write_text("guessed\n")
     monkeypatch.setenv("HOME", "/nonexistent")
     by_name = as_nobody("target", "llama", "--t-min")
     assert by_name.returncode == 2
@@ -134,8 +131,10 @@ def test_another_user_does_not_get_in(
     by_address = as_nobody("target", "llama", "--t-min", "--planner", address)
     assert by_address.returncode == 2
     assert "wants a token" in by_address.stderr
-    for folder in (tmp_path, *tmp_path.parents[:-2]):
-        folder.chmod(0o755)
-    guessed = as_nobody("target", "llama", "--t-min", "--planner", address, "--token-file", str(token))
+    with TemporaryDirectory() as folder:  # any pytest that begins takes what is below its own from other users
+        Path(folder).chmod(0o755)
+        token = Path(folder) / "guess"
+        token.write_text("guessed\n")
+        guessed = as_nobody("target", "llama", "--t-min", "--planner", address, "--token-file", str(token))
     assert guessed.returncode == 2
     assert "another token's" in guessed.stderr

@@ -1,17 +1,17 @@
 """Single mutations of the pure cores: how many of them do the tests notice?
 
-    python tests/stress/mutations.py --map        # once: which unit tests reach which line (minutes)
+    python tests/stress/mutations.py --map        # once: which tests reach which line (minutes)
     python tests/stress/mutations.py --count 200  # draw mutations and run the tests that reach each
     python tests/stress/mutations.py --map --add --tests tests/unit/test_new.py
     python tests/stress/mutations.py --again  # that draw's survivors, by all tests that reach them
     python tests/stress/mutations.py --again --tests tests/unit/test_new.py  # and by new tests
 
 A mutation changes one comparison, one arithmetic or logical operator, or one constant in the body of a function. The
-unit tests are collected once; for each mutation a process is forked from there, which gives the functions of the file
-their changed code, in memory alone, and runs tests that reach the line until one fails: those that reach few lines, and
-then the quick ones, each as many as take four seconds together. Lines that no unit test of a few seconds reaches are
-not drawn: branch coverage counts them. Survivors are printed, to be read one by one; ``--record`` adds the draw to
-benchmarks/results/mutations.json.
+default tier's unit tests and oracles are collected once; for each mutation a process is forked from there, which gives
+the functions of the file their changed code, in memory alone, and runs tests that reach the line until one fails: those
+that reach few lines, and then the quick ones, each as many as take four seconds together. Lines that none of these of a
+few seconds reaches are not drawn: branch coverage counts them. Survivors are printed, to be read one by one;
+``--record`` adds the draw to benchmarks/results/mutations.json.
 """
 
 import argparse
@@ -159,9 +159,8 @@ def main() -> int:
     """Read the command line; 1 if less than nine tenths are noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--map", action="store_true", help="find out which tests reach which line")
-    parser.add_argument(
-        "--tests", nargs="+", default=["tests/unit"], help="these alone: folders or, with --again, files"
-    )
+    folders = ["tests/unit", "tests/oracles"]
+    parser.add_argument("--tests", nargs="+", default=folders, help="these alone: folders or, with --again, files")
     parser.add_argument("--add", action="store_true", help="with --map: beside what is mapped already")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
