@@ -247,8 +247,8 @@ def test_plans_that_were_probed_or_never_followed_are_not_counted_as_unseen() ->
 @pytest.mark.parametrize("sure", [0.0, math.inf], ids=["at once", "twice"])
 @pytest.mark.parametrize(("beyond", "is_slow"), [(0.0, False), (A_LITTLE, True)])
 def test_a_plan_is_slow_beyond_the_tolerance_by_one_sure_probe_or_two(
-    beyond: float, is_slow: bool, sure: float
-) -> None:  # noqa: FBT001
+    beyond: float, sure: float, *, is_slow: bool
+) -> None:
     training = Training(replace(EXACT, sure_z=sure)).plan(*[1.125 + beyond] * 8)
     training.probe(1.0, 1.0, 1.0)
     assert (training.guard.breach is not None) == (is_slow and not sure)

@@ -1,4 +1,4 @@
-"""How long a plan that was given up stays so, which iterations of ranks are one of the job, and whose plan they follow."""
+"""How long plans that were given up stay so, which iterations of ranks are the job's, and whose plan they follow."""
 
 from dataclasses import replace
 
@@ -135,7 +135,7 @@ def test_whether_full_clocks_were_steady_is_known_as_a_hold_ends() -> None:
 def test_another_hold_ends_early_once_what_was_lost_is_within_the_budget_or_after_many_iterations(
     lost: float, over: int
 ) -> None:
-    """Of so many iterations. What is tolerated of the plan's four counts as lost at least, and a quarter of it may be."""
+    """Of so many iterations. What is tolerated of the plan's four is lost at least, and a quarter of it may be."""
     watch = fallen(was_on_time_again=True)
     watch.guard.policy = replace(GuardPolicy(), tolerance=1 / 128, budget_share=1 / 512)
     watch.guard.lost_s = 50.0
