@@ -69,12 +69,12 @@ def test_only_iterations_that_follow_one_of_their_mode_are_a_reference() -> None
     assert guard.reference_s == 3.0
 
 
-def test_the_reference_is_the_median_of_the_newest_eight() -> None:
+def test_the_reference_and_what_is_judged_before_the_first_switch_are_medians_of_the_newest_eight() -> None:
     training = Training()
-    training.take(FREE, 9.0, *[2.0] * 4, *[1.0] * 3)
-    assert training.guard.reference_s == 2.0
-    assert training.take(FREE, 1.0).reference_s == 1.5, "four of each"
-    assert training.take(FREE, 1.0).reference_s == 1.0, "the first of them is forgotten"
+    training.take(PLANNED, *[float(number) for number in range(11, 21)])
+    assert training.take(FREE, *[float(number) for number in range(1, 11)]).reference_s == 6.5
+    assert training.guard.breach is not None
+    assert training.guard.breach.observed_s == 16.5
 
 
 @pytest.mark.parametrize(("num_free", "num_measured"), [(2, 0), (3, 1), (4, 2)])
@@ -174,6 +174,14 @@ def test_a_suspicion_waits_for_the_least_spacing_and_nothing_else_for_less_than_
     assert least_after(training) == USUAL.first_gap - 3
     training.guard.suspect("a rank is faster")
     assert least_after(training) == USUAL.min_spacing - 3
+
+
+def test_without_a_spacing_a_suspicion_is_looked_at_right_behind_a_probe() -> None:
+    training = Training(replace(EXACT, min_spacing=0)).plan(1.0, 1.0, 1.0)
+    training.guard.suspect("a rank is faster")
+    probed = training.guard.order_probe(training.number)
+    assert training.guard.wanted_probe(probed.stop - 1, Waiting.NONE) == ""
+    assert training.guard.wanted_probe(probed.stop, Waiting.NONE) == "a rank is faster"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from test_planner_guard_bounds import A_LITTLE, EXACT, FREE, LEAST_NOISE, PLANNED, USUAL, Training, least_after
+from test_planner_guard_bounds import A_LITTLE, EXACT, FREE, LEAST_NOISE, MIXED, PLANNED, USUAL, Training, least_after
 
 from perseus_dist.planner.job.guard import Waiting
 
@@ -29,6 +29,8 @@ def test_the_budget_is_of_iterations_as_the_target_allows_them() -> None:
     assert not training.wanted(), "4 s of 2 iterations of 2 s"
     training.take(PLANNED, 2.5)
     assert training.wanted() == SPENT
+    training = budgeted(2.0, factor=2.0).plan(*[2.5] * 8)
+    assert training.probe(1.0, 1.0, 1.0).breach is None
 
 
 def test_the_share_that_may_be_lost_is_not_counted() -> None:
@@ -79,6 +81,27 @@ def test_a_plan_that_is_faster_than_allowed_makes_up_for_losses_but_saves_nothin
 
 def test_losses_are_counted_by_a_reference_that_has_become_slower_meanwhile() -> None:
     assert budgeted(1e9).plan(*[2.5] * 4).probe(2.0, 2.0, 2.0).lost_s == 4 * (2.5 - 2.0)
+
+
+@pytest.mark.parametrize(("before_s", "slower_s"), [(2.0, 2.0), (0.5, 0.5), (0.25, 0.5), (0.0, 0.5)])
+def test_losses_are_counted_by_the_slower_reference_where_one_iteration_makes_one(
+    before_s: float, slower_s: float
+) -> None:
+    """0 for none that is known: it is the newest."""
+    training = Training(replace(EXACT, tolerance=100.0, num_probe_iterations=2))
+    training.take(FREE, *[before_s] * (4 if before_s else 0))
+    training.guard.begin_plan(training.number)
+    training.take(PLANNED, *[2.5] * 4)
+    assert training.probe(0.5, 0.5).lost_s == 4 * (2.5 - slower_s)
+
+
+def test_nothing_may_be_lost_any_more_once_a_probe_has_shown_what_was() -> None:
+    training = budgeted(1.0).plan(*[1.5] * 8)
+    assert training.wanted() == SPENT
+    training.probe(1.5, 1.5, 1.5)
+    training.take(MIXED, *[1.5] * 6)
+    training.take(PLANNED, 1.5)
+    assert not training.wanted()
 
 
 def test_a_pause_counts_as_one_iteration_and_a_tenth() -> None:
@@ -206,7 +229,7 @@ def test_a_clear_excess_is_of_two_iterations_at_least(num_planned: int, is_known
 @pytest.mark.parametrize(("longest_s", "is_steady"), [(1.02, True), (1.02 + A_LITTLE, False)])
 def test_full_clocks_are_steady_where_times_differ_by_a_fiftieth_but_for_one(longest_s: float, is_steady: bool) -> None:  # noqa: FBT001
     training = Training()
-    training.take(FREE, *[1.0] * 12, longest_s, 7.0)
+    training.take(FREE, *[1.01] * 12, 1.0, longest_s, 7.0)
     assert training.guard.noise == LEAST_NOISE
     assert training.guard.is_steady == is_steady
 

@@ -142,6 +142,10 @@ def test_what_a_probe_found_is_the_most_up_to_a_fiftieth_more(at_full: float, mo
     assert watch.time_ratios(1) == (1.0, 1.0, most)
 
 
+def test_a_rank_that_no_probe_has_timed_takes_what_it_does_under_plans() -> None:
+    assert planned(1.0, 0.99, num=5).time_ratios(1) == (0.99, 0.99, 0.99)
+
+
 def test_a_ranks_ratio_is_the_mean_of_its_kinds() -> None:
     watch = begun()
     for iteration in range(20, 25):
@@ -178,6 +182,20 @@ def test_a_rank_that_has_become_faster_is_suspicious_by_a_fiftieth_or_noise(
         tell(watch, iteration, 1.0, 1.5 * (1 - share * less), time_s=math.exp(STEP * (iteration % 2 * is_noisy)))
     said = watch.guard.wanted_probe(40, Waiting.SEEN)
     assert said == (f"rank 1 is faster than it was by {100 * share * less:.1f} %" if share > 1 else "")
+
+
+def test_what_is_just_at_a_limit_is_not_beyond_it() -> None:
+    watch = begun()
+    for iteration in range(20, 23):
+        tell(watch, iteration, 1.0, 1.01, held_slow=1)
+    assert not watch.guard.wanted_probe(40, Waiting.SEEN), "slower than the profile says by a hundredth"
+    for iteration in range(23, 26):
+        tell(watch, iteration, 0.98, 1.01)
+    assert not watch.guard.wanted_probe(40, Waiting.SEEN), "faster than before by a fiftieth"
+    least = 0.02 + 3 * watch.guard.noise
+    for first in (26, 29):
+        probed(watch, first, [0.0, 0.0], [1 - least, 1 + least], [1 - least, 1 + least])
+    assert not watch.misstated
 
 
 def test_a_rank_that_has_become_faster_is_compared_with_that_from_then_on() -> None:

@@ -148,6 +148,25 @@ def test_another_hold_ends_early_once_what_was_lost_is_within_the_budget_or_afte
     assert released(watch, 35, *[2.0] * 140) == [over]
 
 
+def test_a_hold_that_lasts_as_long_as_ordered_lets_the_next_one_end_early() -> None:
+    watch = fallen(2, was_on_time_again=True)
+    assert released(watch, 20, *[1.0] * 9) == [28]
+    watch.begin_plan(30, range(2))
+    watch.guard.lost_s += 100.0
+    for _ in range(3):
+        watch.fall_from_plan(34, was_on_time_again=True)
+    assert released(watch, 35, *[1.0] * 12) == [34 + 8]
+
+
+def test_a_plan_that_no_reference_judges_has_lost_what_is_tolerated() -> None:
+    watch = GuardWatch()
+    for iteration, over in ((20, 28), (30, 60)):
+        for _ in range(5):
+            watch.fall_from_plan(iteration, was_on_time_again=True)
+        watch.held_until = 1000
+        assert [one for one in range(iteration, 200) if watch.has_held(one)] == [over]
+
+
 @pytest.mark.parametrize(("num_kept", "num_slow", "is_passing"), [(1, 3, True), (1, 4, False), (0, 1, False)])
 def test_a_plan_that_kept_the_promise_in_a_quarter_of_its_iterations_is_slow_now_and_then(
     num_kept: int,
@@ -262,10 +281,15 @@ def test_a_late_switch_is_waited_for_during_sixty_four_iterations() -> None:
     assert watch.figures.lost_s == pytest.approx(0.5 * (90 - 84))
 
 
-@pytest.mark.parametrize(("moved", "lost_s"), [([0], 4.0), ([1], 0.0), ([], 4.0)], ids=str)
-def test_a_rank_that_is_silent_hides_no_plan_that_another_ones_move_proves(moved: list[int], lost_s: float) -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["first switch", "second"])
+@pytest.mark.parametrize("moved", [[0], [1], []], ids=str)
+def test_a_rank_that_is_silent_hides_no_plan_that_another_ones_move_proves(moved: list[int], *, is_first: bool) -> None:
     """Rank 1 does not tell. Where rank 0 moved with the newest switch that moved any, it shows that it is followed."""
-    watch = begun()
+    watch = GuardWatch()
+    for iteration in range(20):
+        tell(watch, iteration, 0.0, 0.0, point=NO_POINT)
+    if not is_first:
+        watch.begin_plan(20, [0, 1])
     watch.begin_plan(20, moved)
     for iteration in range(20, 28):
         observe(watch, 0, iteration, time_s=1.5)
@@ -273,4 +297,14 @@ def test_a_rank_that_is_silent_hides_no_plan_that_another_ones_move_proves(moved
         observe(watch, 0, iteration, point=NO_POINT, is_planned=False)
     for iteration in range(31, 35):
         observe(watch, 0, iteration, point=NO_POINT, is_planned=False)
-    assert watch.figures.lost_s == lost_s
+    assert watch.figures.lost_s == (0.0 if moved == [1] else 4.0)
+
+
+def test_an_iteration_that_all_ranks_tell_of_is_the_plans_whoever_it_moved() -> None:
+    watch = begun()
+    watch.begin_plan(20, [7])
+    for iteration in range(20, 28):
+        tell(watch, iteration, 0.0, 0.0, time_s=1.5)
+    for iteration in watch.guard.order_probe(28):
+        tell(watch, iteration, 0.0, 0.0, point=NO_POINT)
+    assert watch.figures.lost_s == 4.0
