@@ -150,3 +150,10 @@ def test_a_pipeline_on_another_table_is_looked_at_anew() -> None:
     assert watch.revision == 2
     [found] = watch.judge(40.0).verdicts
     assert found.pipeline_degree is None
+
+
+def test_a_rank_that_takes_many_times_as_long_is_believed_in_kinds_that_run_elsewhere_too() -> None:
+    watch = adapter(parse_schedule("0F0 0I0 0W0\n1F0 1B0"))
+    watch.observe(1, report(0, F=60.0, B=90.0), 1.0, 0.0)
+    watch.observe(0, report(0, F=30.0, I=60.0, W=90.0), 1.0, 0.0)
+    assert watch.num_refused == 0

@@ -51,6 +51,13 @@ def test_a_difference_is_told_beyond_the_limit_and_its_doubt(sign: int, doubt: f
     assert off_by(sign * (LIMIT + doubt + A_LITTLE), doubt=doubt).is_off
 
 
+def test_a_difference_of_just_the_limit_and_its_doubt_is_not_told() -> None:
+    error = 1 / 64
+    doubt = error - LIMIT
+    assert error - doubt == LIMIT
+    assert not off_by(error, doubt=doubt).is_off
+
+
 def test_the_doubt_of_two_comparisons_is_that_of_both() -> None:
     full, plan = compared(1.0, 1.0, 9), compared(1.0, 1.0, 16)
     root = 0.04 * math.sqrt(math.pi / 2)
@@ -96,6 +103,8 @@ def test_without_a_plan_the_difference_is_that_of_full_clocks() -> None:
     full = compared(2.0, 3.0)
     found = self_check(full, None, noise=0.0, instructions=0.125, varying_transfers_s=0.25)
     assert found.parts == Parts(instructions=0.125, transfers=0.125, between=0.25)
+    slower = self_check(full, None, noise=0.0, instructions=0.75)
+    assert slower.parts == Parts(instructions=0.5), "no plan's clocks explain more than there is"
     assert found.error == 0.5
     assert found.sentence.startswith("iterations at full clocks take 50.0 % longer than predicted, 3.0000 s instead of")
     assert " at full clocks; of this" not in found.sentence, "once is enough"
@@ -139,6 +148,14 @@ def test_a_sentence_is_said_anew_where_figures_have_moved_by_a_two_hundredth(ste
     assert not watch.update(off_by(0.1 + step)), "it is in the log already"
     assert (watch.sentence != said) == is_told
     assert watch.latest == off_by(0.1 + step)
+
+
+def test_a_sentence_is_said_anew_where_a_part_has_moved_by_just_a_two_hundredth() -> None:
+    watch = SelfCheckWatch()
+    watch.update(off_by(0.1))
+    said = watch.sentence
+    watch.update(off_by(0.1, parts=Parts(clocks=0.005)))
+    assert watch.sentence != said
 
 
 @pytest.mark.parametrize(("error", "is_kept"), [(LIMIT + A_LITTLE, True), (LIMIT - A_LITTLE, False), (-0.009, False)])
