@@ -1,4 +1,4 @@
-"""Transfers between two stages, from a few times that are written down: what waited, whose clock, and what it blocked."""
+"""Transfers between two stages, from few times that are written down: what waited, whose clock, and what it blocked."""
 
 from collections.abc import Sequence
 
