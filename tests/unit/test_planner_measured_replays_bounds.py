@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from test_measured_transfers import MS, played, played_by_the_dag
-from test_planner_measured_spreads_bounds import LEAST, LEAST_NS, lasts_s, pipeline
+from test_planner_measured_spreads_bounds import LEAST, LEAST_NS, pipeline
 from test_planner_measured_spreads_bounds import played as played_with
 
 from perseus_dist.messages.from_agent import RunTimes
@@ -18,6 +19,7 @@ from perseus_dist.planner.job.measured_transfers import (
     transfers_of_runs,
     varying_s,
 )
+from perseus_dist.planner.job.schedule_links import Replay, with_transfers
 from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction
 from perseus_dist.planning.schedule.schedule import (
     Exchange,
@@ -87,7 +89,8 @@ def test_links_that_nothing_waits_for_are_like_others_in_the_same_direction(even
 
 
 HELD: dict[str, tuple[Schedule, TransferNs]] = {
-    "1f1b": (one_f_one_b(pp=4, microbatches=12), lambda _: 60 * MS),
+    "1f1b": (one_f_one_b(pp=3, microbatches=6), lambda _: 200 * MS),
+    "1f1b, not all alike": (one_f_one_b(pp=3, microbatches=6), lambda one: MS * (90 if one.stage % 2 else 30)),
     "1f1b, one way": (one_f_one_b(pp=3, microbatches=8), lambda one: MS * (90 if one.kind == SEND_FORWARD else 1)),
     "overlapped": (
         replace(interleaved(pp=2, microbatches=6, chunks=3), exchange=Exchange.OVERLAPPED),
@@ -108,6 +111,12 @@ def test_an_iteration_lasts_as_long_with_the_transfers_that_were_found(name: str
     _, found_s = played_by_the_dag(schedule, lambda one: round(1e9 * known[one[:2]]))
     assert 0.9985 * measured_s <= found_s <= (1 + 1e-4) * measured_s + 1e-8
     assert min(known.values()) > 0
+
+
+def test_a_receiver_that_waits_for_more_than_its_transfer_makes_it_no_longer() -> None:
+    """Where transfers are longer than computations both sides wait for each other: one took 320 ms of 200."""
+    known = found(*HELD["1f1b"])
+    assert list(known.values()) == pytest.approx([0.2] * len(known), rel=1e-3)
 
 
 @pytest.mark.parametrize("by_ns", [1, 10**15])
@@ -139,6 +148,11 @@ def test_what_an_iteration_lasts_is_told_by_all_computations_of_the_first_pp_ran
     found_s = varying_s(THERE_AND_BACK, times_with(10), least)
     assert found_s == pytest.approx(0.02), "two forward transfers of 5 ms more in each of two microbatches"
     assert varying_s(THERE_AND_BACK, times_with(0), least) == 0.0
+    longer = "".join(f" 0F{m} 2F{m} 2B{m} 0B{m}" for m in range(6)) + "\n" + "".join(f" 1F{m} 1B{m}" for m in range(6))
+    text = format_schedule(parse_schedule(longer))
+    times, _ = played_by_the_dag(parse_schedule(longer), lambda one: LEAST_NS + MS * (40 if one.microbatch == 5 else 0))
+    spreads = slowest([spreads_of_runs(text, times, least)])
+    assert spreads == {(0, SEND_FORWARD): 0.02, (1, SEND_FORWARD): 0.02}, "half of five zeros and 40 ms: it fits"
 
 
 def test_a_pp_rank_with_the_first_and_the_last_stage_measures_where_calls_hold_it_up() -> None:
@@ -183,12 +197,34 @@ def test_a_pp_rank_of_several_stages_has_one_clock_by_its_first_link() -> None:
 
 
 def test_a_link_that_nothing_waited_for_does_not_vary() -> None:
-    """The one back is known from elsewhere, and adds nothing."""
-    schedule = pipeline(5)
-    text = format_schedule(schedule)
-    times, _ = played_with(schedule, [0, *[300 * MS] * 4])
-    unwaited: Transfers = (LEAST[0], (1, SEND_BACKWARD, 0.002))
-    assert varying_s(text, times, unwaited) == pytest.approx(lasts_s(schedule, 300 * MS) - 0.3 - lasts_s(schedule))
+    """The one back is known from elsewhere: it adds nothing, to the nanosecond."""
+    ms = [
+        [(0, 10), (40, 53), (53, 63), (63, 140), (140, 150), (150, 160)],
+        [(13, 23), (23, 33), (76, 86), (86, 96), (96, 106), (106, 116)],
+    ]
+    text = "0F0 0F1 0I0 0W0 0I1 0W1\n1F0 1I0 1F1 1I1 1W0 1W1"
+    times = [
+        RunTimes(
+            iteration=0,
+            begins_ns=tuple(begin * MS for begin, _ in of_rank),
+            ends_ns=tuple(end * MS for _, end in of_rank),
+            host_clock="a",
+        )
+        for of_rank in ms
+    ]
+    assert transfers_of_runs(text, times) == ((0, SEND_FORWARD, 0.003),)
+    known: Transfers = ((0, SEND_FORWARD, 0.003), (1, SEND_BACKWARD, 0.005))
+    replay = Replay(
+        with_transfers(text),
+        6,
+        np.array([begin * MS for of_rank in ms for begin, _ in of_rank]),
+        np.array([end * MS for of_rank in ms for _, end in of_rank]),
+    )
+    least_ns = {(0, SEND_FORWARD): 3.0 * MS, (1, SEND_BACKWARD): 5.0 * MS}
+    usual_ns = least_ns | {(0, SEND_FORWARD): 13.0 * MS}  # of 3 and 23 ms
+    longer_ns = replay.lasts_ns(usual_ns) - replay.lasts_ns(least_ns)
+    assert longer_ns == 10 * MS
+    assert varying_s(text, times, known) == longer_ns / 1e9
 
 
 @pytest.mark.parametrize("least_s", [0.002, 100.0])
