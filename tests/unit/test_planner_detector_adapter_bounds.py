@@ -45,7 +45,7 @@ def report(iteration: int, **ratios: float) -> IterationReport:
     )
 
 
-def verdicts(watch: DetectorAdapter, slow: Mapping[int, Mapping[str, float]], num: int = 40) -> tuple[Verdict, ...]:
+def verdicts(watch: DetectorAdapter, slow: Mapping[int, Mapping[str, float]], num: int = 24) -> tuple[Verdict, ...]:
     """After so many iterations, in the later half of which ranks are slow in some kinds."""
     for iteration in range(num):
         for rank in range(len(watch._pp_rank_of)):
@@ -146,9 +146,9 @@ def test_throttled_gpus_are_judged_at_once_but_no_more_often_than_every_twentiet
 def test_a_pipeline_on_another_table_is_looked_at_anew() -> None:
     watch = adapter()
     verdicts(watch, {4: {"F": 1.4, "B": 1.4}})
-    watch.change_table(2, 40)
+    watch.change_table(2, 24)
     assert watch.revision == 2
-    [found] = watch.judge(40.0).verdicts
+    [found] = watch.judge(24.0).verdicts
     assert found.pipeline_degree is None
 
 
