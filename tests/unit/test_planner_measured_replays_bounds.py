@@ -1,7 +1,8 @@
 """Transfers that are held to the length of their iteration, those that nothing waited for, and stages in any order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -234,3 +235,63 @@ def test_spreads_are_what_is_beyond_the_least_however_long_that_is(least_s: floa
     times, _ = played_with(schedule, on_top_ns)
     spreads = spreads_of_runs(format_schedule(schedule), times, ((0, SEND_FORWARD, least_s),))
     assert spreads == ((0, SEND_FORWARD, 0.0036),)
+
+
+def one_after_the_other(
+    steps: Sequence[tuple[int, int]], *, overlaps_ns: Mapping[int, int] = MappingProxyType({}), length_ns: int = 10 * MS
+) -> list[RunTimes]:
+    """Computations in turns: each one's pp_rank, and how long after the one before it begins [ns].
+
+    Some end later by what ``overlaps_ns`` says by place, although the next one has begun.
+    """
+    begins_ns: list[list[int]] = [[], []]
+    ends_ns: list[list[int]] = [[], []]
+    now_ns = 0
+    for place, (rank, after_ns) in enumerate(steps):
+        begins_ns[rank].append(now_ns + after_ns)
+        now_ns += after_ns + length_ns
+        ends_ns[rank].append(now_ns + overlaps_ns.get(place, 0))
+    return [
+        RunTimes(iteration=0, begins_ns=tuple(begins), ends_ns=tuple(ends), host_clock="a")
+        for begins, ends in zip(begins_ns, ends_ns, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("overlap_ns", "is_held"), [(0, False), (8_000, False), (8_001, True)])
+def test_transfers_are_held_where_a_replay_lasts_longer_by_more_than_a_ten_thousandth(
+    overlap_ns: int, *, is_held: bool
+) -> None:
+    """Of 80 ms, with transfers that are longer than computations."""
+    steps = [(0, 0), (1, 20 * MS), (1, 0), (0, 20 * MS)]
+    times = one_after_the_other(steps, overlaps_ns={1: overlap_ns})
+    known = slowest([transfers_of_runs("0F0 0B0\n1F0 1B0", times)])
+    assert (known != {(0, SEND_FORWARD): 0.02, (1, SEND_BACKWARD): 0.02}) == is_held
+    assert list(known.values()) == pytest.approx([0.02, 0.02], rel=1e-3)
+
+
+def test_transfers_take_nothing_where_computations_that_overlap_leave_no_room() -> None:
+    steps = [(0, 0), (1, 20 * MS), (1, 0), (0, 20 * MS)]
+    times = one_after_the_other(steps, overlaps_ns={1: 50 * MS})
+    assert slowest([transfers_of_runs("0F0 0B0\n1F0 1B0", times)]) == {
+        (0, SEND_FORWARD): 0.0,
+        (1, SEND_BACKWARD): 0.0,
+    }
+
+
+@pytest.mark.parametrize(("overlap_ms", "is_held"), [(0, False), (30, True)])
+def test_transfers_are_held_to_all_computations_of_the_first_pp_rank(overlap_ms: int, *, is_held: bool) -> None:
+    """Its last one began too early."""
+    text = f"0F0 2F0 2B0 0I0 0W0 0F1 2F1 2B1 0I1 0W1\n1F0 1B0 1F1 1B1\n# exchange: {Exchange.POSTED}\n"
+    of_one = [(0, 0), (1, 3 * MS), (0, 7 * MS), (0, 0), (1, 3 * MS), (0, 7 * MS), (0, 0)]
+    of_last = [*of_one[:-1], (0, -overlap_ms * MS)]
+    known = slowest([transfers_of_runs(text, one_after_the_other([*of_one, *of_last]))])
+    assert len(known) == 4
+    if is_held:
+        assert max(known.values()) < 0.007
+    else:
+        assert known == {
+            (0, SEND_FORWARD): 0.003,
+            (1, SEND_FORWARD): 0.007,
+            (1, SEND_BACKWARD): 0.007,
+            (2, SEND_BACKWARD): 0.003,
+        }

@@ -135,3 +135,14 @@ def test_what_a_receiver_waited_for_beside_its_transfer_is_no_spread() -> None:
     )
     assert spreads_of_runs(format_schedule(schedule), [first, late], LEAST) == ()
     assert varying_s(format_schedule(schedule), [first, late], LEAST) == 0.0
+
+
+@pytest.mark.parametrize(("least_s", "others_ns"), [(0.002, 0), (0.005, 0), (0.005, 1_000)])
+def test_transfers_that_block_for_less_than_the_least_spread_by_nothing(least_s: float, others_ns: int) -> None:
+    """One of ten took long; those of the other direction, which are not known, leave the iteration room for it."""
+    schedule = pipeline(10)
+    longest_ns = round(1e9 * least_s) - LEAST_NS + 10 * MS
+    times, _ = played(schedule, [0, *[others_ns] * 4, longest_ns, *[others_ns] * 3, 0], [5 * MS] * 10)
+    spreads = spreads_of_runs(format_schedule(schedule), times, ((0, SEND_FORWARD, least_s),))
+    expected_ns = np.quantile([0.0] * 9 + [10.0 * MS], 0.9).item()
+    assert spreads == ((0, SEND_FORWARD, expected_ns / 1e9),)
