@@ -83,16 +83,19 @@ def test_losses_are_counted_by_a_reference_that_has_become_slower_meanwhile() ->
     assert budgeted(1e9).plan(*[2.5] * 4).probe(2.0, 2.0, 2.0).lost_s == 4 * (2.5 - 2.0)
 
 
+@pytest.mark.parametrize("num_probed", [2, 3, 5])
 @pytest.mark.parametrize(("before_s", "slower_s"), [(2.0, 2.0), (0.5, 0.5), (0.25, 0.5), (0.0, 0.5)])
-def test_losses_are_counted_by_the_slower_reference_where_one_iteration_makes_one(
-    before_s: float, slower_s: float
+def test_losses_are_counted_by_the_slower_of_the_references_before_and_in_the_probe(
+    before_s: float, slower_s: float, num_probed: int
 ) -> None:
     """0 for none that is known: it is the newest."""
-    training = Training(replace(EXACT, tolerance=100.0, num_probe_iterations=2))
-    training.take(FREE, *[before_s] * (4 if before_s else 0))
+    training = Training(replace(EXACT, tolerance=100.0, num_probe_iterations=num_probed))
+    training.take(FREE, *[before_s] * (8 if before_s else 0))
     training.guard.begin_plan(training.number)
     training.take(PLANNED, *[2.5] * 4)
-    assert training.probe(0.5, 0.5).lost_s == 4 * (2.5 - slower_s)
+    assert training.probe(*[0.5] * num_probed).lost_s == 4 * (2.5 - slower_s)
+    training.take(PLANNED, *[2.5] * 4)
+    assert training.probe(*[0.25] * num_probed).lost_s == 4 * (2.5 - slower_s) + 4 * (2.5 - 0.5)
 
 
 def test_nothing_may_be_lost_any_more_once_a_probe_has_shown_what_was() -> None:

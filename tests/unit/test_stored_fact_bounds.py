@@ -15,6 +15,7 @@ from perseus_dist.planner.job.facts.plans import TableMade
 from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet, PriceProgress
 from perseus_dist.planner.job.facts.runs import BaselineMeasured, FingerprintKnown, JobRegistered, SavingCounted
 from perseus_dist.planner.job.facts.sweeps import SamplesReceived, SweepBegun
+from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS
 from perseus_dist.planner.job.stored_facts import StoredFactError, check_facts, is_policy
 
 MOST = 1 << 20
@@ -52,6 +53,7 @@ def changed(kind: type[Fact]) -> Callable[..., Any]:
 
 
 SUMMARY = of_kind(TableMade).summary
+TIMES_PS = (5,) * len(SLOW_FACTORS)  # with a slow rank
 
 # What makes the fact, a field, values at the bounds, values just beyond them.
 BOUNDS: list[tuple[Callable[..., Any], str, list[Any], list[Any]]] = [
@@ -94,7 +96,7 @@ BOUNDS: list[tuple[Callable[..., Any], str, list[Any], list[Any]]] = [
     (summarised, "own_noise", [0.0], [BELOW_0]),
     (summarised, "time_ps", [(1, *SUMMARY.time_ps[1:])], [(0, *SUMMARY.time_ps[1:]), SUMMARY.time_ps[:-1]]),
     (summarised, "total_uj", [(*SUMMARY.total_uj[:-1], 1)], [(*SUMMARY.total_uj[:-1], 0)]),
-    (summarised, "slow_rank_ps", [(), (5, 5)], [(5,), (5, 5, 5)]),
+    (summarised, "slow_rank_ps", [(), (TIMES_PS,) * 2], [(TIMES_PS,), (TIMES_PS,) * 3, (TIMES_PS, TIMES_PS[:-1])]),
     (summarised, "late_by", [(0.0,) * NUM_POINTS], [(BELOW_0,) * NUM_POINTS]),
     (partial(replace, SWITCH), "points", [(NO_POINT, 0)], [(NO_POINT - 1, 0), (0,), (0, 0, 0)]),
     (partial(replace, SWITCH), "own_revisions", [(), (0, 0)], [(0,)]),

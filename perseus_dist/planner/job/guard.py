@@ -154,6 +154,7 @@ class Guard:
     _ledger_s: float = 0.0
     _unjudged_s: float = 0.0  # of iterations under the plan since the last comparison
     _num_unjudged: int = 0
+    _reference_before_s: float = 0.0  # as of the first of them
     _expected_s: float | None = None
     _reference_then_s: float = 0.0  # as of the last switch
     _suspicion: str = ""
@@ -319,13 +320,15 @@ class Guard:
             return
         self._free_s.append(time_s)
         self._rested_s.append(time_s)
-        before_s, self.reference_s = self.reference_s, median(self._free_s)
+        self.reference_s = median(self._free_s)
         if len(self._free_s) >= self.policy.num_probe_iterations - 1:
             self.num_measured += 1
             if self._num_unjudged:
-                self._compare(before_s, allowed)
+                self._compare(allowed)
 
     def _judge_planned(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
+        if not self._num_unjudged:
+            self._reference_before_s = self.reference_s or 0.0
         # A pause, as for a checkpoint, is no plan's fault; a plan that is slow is slow in most iterations.
         self._unjudged_s += min(time_s, _MAX_PAUSE * median(self._planned_s)) if self._planned_s else time_s
         self._num_unjudged += 1
@@ -351,12 +354,12 @@ class Guard:
         """[s] lost since the last comparison, beyond the share that may be."""
         return self._unjudged_s - self._num_unjudged * allowed_s * (1 + self.policy.budget_share)
 
-    def _compare(self, before_s: float | None, allowed: Callable[[float], float]) -> None:
+    def _compare(self, allowed: Callable[[float], float]) -> None:
         """A probe has been seen: judge the plan by it, and decide when to look again."""
         self._is_probing = False
         assert self.reference_s is not None
         # The time of the change is not known: the slower of the two references may have held all the time.
-        generous_s = allowed(max(self.reference_s, before_s or 0.0))
+        generous_s = allowed(max(self.reference_s, self._reference_before_s))
         self.lost_s += max(0.0, self._unjudged_s - self._num_unjudged * generous_s)
         self._ledger_s = max(0.0, self._ledger_s + self._unjudged_loss_s(generous_s))
         self._unjudged_s, self._num_unjudged = 0.0, 0

@@ -19,7 +19,7 @@ from perseus_dist.planner.job.facts.runs import (
     ScheduleReceived,
 )
 from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SamplesReceived, SweepBegun
-from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS, FrontierSummary
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.policies.power_budget import Objective
@@ -153,7 +153,7 @@ def _is_summary(summary: FrontierSummary, pp_size: int) -> bool:
         and 0 <= summary.gained_ps < summary.baseline_time_ps
         and min(summary.baseline_uj, summary.total_blocking_uw, summary.slowest_case_ps) >= 0
         and min(summary.margin, summary.noise, summary.least_margin, summary.own_noise, *summary.late_by) >= 0
-        and (not of_ranks or len(of_ranks) == pp_size)
+        and (not of_ranks or [len(one) for one in of_ranks] == [len(SLOW_FACTORS)] * pp_size)
     )
 
 
