@@ -249,8 +249,8 @@ def test_a_baseline_is_as_long_as_makes_a_counters_ticks_small_beside_its_energy
 
 
 def test_iterations_that_lasted_longer_than_usual_drew_more_and_are_left_out_of_the_energy() -> None:
-    for last_s, energy_j in ((1.02, 120.0), (1.021, 100.0)):
-        job = seen(100.0, 100.0, 100.0, 100.0, 200.0)
+    for last_s, energy_j in ((2.04, 120.0), (2.042, 100.0)):
+        job = seen(100.0, 100.0, 100.0, 100.0, 200.0, time_s=2.0)
         job.measured.baseline_iterations[-1].time_s = last_s
         found = measured_baseline(job)
         assert found is not None
@@ -265,6 +265,14 @@ def test_iterations_within_a_wide_spread_are_usual() -> None:
     assert found is not None
     assert found.time_spread_s == pytest.approx(0.04)
     assert found.energy_j == pytest.approx(112.5)
+
+
+@pytest.mark.parametrize(("longest_s", "is_found"), [(105.0, True), (105.1, False)])
+def test_times_may_lie_apart_by_a_share_of_what_they_are(longest_s: float, *, is_found: bool) -> None:
+    job = seen(*(100.0,) * 5, time_s=100.0)
+    for one in job.measured.baseline_iterations[3:]:
+        one.time_s = longest_s
+    assert (measured_baseline(job) is not None) == is_found
 
 
 def test_a_baseline_that_is_found_is_stored_and_shown_and_saving_is_counted_against_it() -> None:

@@ -116,8 +116,9 @@ def test_a_faster_baseline_is_told_with_both_times() -> None:
 def test_more_iterations_of_probes_that_take_the_same_make_a_baseline_of_probes_better(
     time_s: float, num_before: int, *, is_probed: bool, is_replaced: bool
 ) -> None:
-    before = baseline(1.0, num=num_before, is_probed=is_probed)
-    assert (after(probed(before, *[time_s] * 3)) is not before) == is_replaced
+    for unit_s in (1.0, 2.0):
+        before = baseline(unit_s, num=num_before, is_probed=is_probed)
+        assert (after(probed(before, *[unit_s * time_s] * 3)) is not before) == is_replaced
 
 
 # ---- rough energies --------------------------------------------------------------------------------------------------
@@ -137,10 +138,10 @@ def test_more_iterations_of_probes_that_take_the_same_make_a_baseline_of_probes_
 def test_energies_that_lie_apart_or_that_ticks_make_rough_are_replaced_by_those_of_more_iterations(
     spread_j: float, period_s: float, *, is_longer: bool
 ) -> None:
-    before = baseline(num=4, spread_j=spread_j)
+    before = baseline(2.0, num=4, spread_j=spread_j)
     job = probed(before)
-    job.members.energy_period_s = period_s
-    job.measured.saving.begin(FullClocks(time_s=1.0, energy_j=106.0, num_iterations=8, weight=64.0))
+    job.members.energy_period_s = 2 * period_s
+    job.measured.saving.begin(FullClocks(time_s=2.0, energy_j=106.0, num_iterations=8, weight=64.0))
     effects = record_baseline(job)
     if is_longer:
         assert job.measured.baseline == replace(before, num_iterations=8, energy_j=106.0)
@@ -164,11 +165,13 @@ def test_energies_that_lie_apart_or_that_ticks_make_rough_are_replaced_by_those_
 def test_rough_energies_are_replaced_by_twice_as_many_that_were_measured_and_took_the_same(
     num: int, weight: float, time_s: float, *, is_taken: bool
 ) -> None:
-    job = probed(baseline(num=4, spread_j=50.0))
-    job.measured.saving.begin(FullClocks(time_s=time_s, energy_j=106.0, num_iterations=num, weight=weight))
-    found = after(job)
-    assert found is not None
-    assert (found.energy_j, found.time_s) == (106.0 if is_taken else 100.0, 1.0)
+    for unit_s in (1.0, 2.0):
+        job = probed(baseline(unit_s, num=4, spread_j=50.0))
+        full = FullClocks(time_s=unit_s * time_s, energy_j=106.0, num_iterations=num, weight=weight)
+        job.measured.saving.begin(full)
+        found = after(job)
+        assert found is not None
+        assert (found.energy_j, found.time_s) == (106.0 if is_taken else 100.0, unit_s)
 
 
 def test_rough_energies_stay_where_nothing_is_known_of_full_clocks() -> None:
