@@ -99,6 +99,16 @@ def test_a_saved_profile_will_do_until_there_is_a_plan() -> None:
     assert has_blocking_power(job)
 
 
+def test_a_saved_profile_is_none_beside_a_plan_before_the_sweep_that_is_to_replace_it_has_ended() -> None:
+    job = Fleet().to_enforcing().job
+    choice = (sample("F", 1400, 1.0, stage=0), sample("F", 1300, 1.0, stage=0))
+    job.profiling.samples = {SAVED_PROFILE: {0: taken(0.01, samples=choice, clock_mhz=0)}}
+    job.profiling.ended_series = {SAVED_PROFILE}
+    assert not has_profile(job)
+    job.plan = None
+    assert has_profile(job)
+
+
 def test_the_newest_profile_of_a_rank_is_of_the_last_series_that_has_ended_with_samples_of_it() -> None:
     job = Fleet().to_planning().job
     profiling = job.profiling

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from test_planner_first_plan import under_first_plan
-from test_planner_lifecycle import CLOCKS_MHZ, POLICY, Fleet, sample
+from test_planner_lifecycle import CLOCKS_MHZ, POLICY, Fleet, sample, summary
 
 from perseus_dist.messages.terms import NO_POINT, Target
 from perseus_dist.planner.job.facts.decisions import TargetChosen
@@ -35,12 +35,18 @@ def said(effects: list[Effect]) -> list[str]:
     return [effect.sentence for effect in effects if isinstance(effect, Log)]
 
 
+def awaiting() -> Job:
+    """A plan that may be there in a while, or is to be asked for again."""
+    job = Fleet().to_planning().job
+    job.planning.expected_at_s, job.planning.again_at_s = 5.0, 6.0
+    return job
+
+
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_request_gives_up_the_one_before_and_has_the_next_number() -> None:
-    job = Fleet().to_planning().job
-    job.planning.expected_at_s, job.planning.again_at_s = 5.0, 6.0
+    job = awaiting()
     assert (job.planning.pending, job.planning.attempts) == (1, 1)
     effects = start_planning(job, "something else")
     assert effects[0] == CancelPlanning(request_id=1)
@@ -124,12 +130,7 @@ def test_an_answer_that_was_made_ahead_is_used() -> None:
     fleet = Fleet().to_planning()
     request = fleet.requests[-1]
     made = TableAhead(
-        digest=request.digest,
-        summary=None,
-        tables=(),
-        frontier_npz=b"",
-        profile_csv=b"",
-        is_first=True,  # type: ignore[arg-type]
+        digest=request.digest, summary=summary(), tables=(), frontier_npz=b"", profile_csv=b"", is_first=True
     )
     fleet.job.planning.ahead.made["another"] = made
     effects = start_planning(fleet.job, "again")

@@ -1,0 +1,83 @@
+"""A job's end at its limits: when it is over, what is stored and said of it, and when it is forgotten."""
+
+import pytest
+from test_planner_lifecycle import POLICY, Fleet
+
+from perseus_dist.planner.job.facts.runs import JobEnded
+from perseus_dist.planner.job.job import Phase
+from perseus_dist.planner.lifecycle.advance import end_of_job
+from perseus_dist.planner.lifecycle.events import CancelPlanning, Forget, Persist
+
+NOW_S = 1000.0
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "is_over"), [(POLICY.gone_s, False), (POLICY.gone_s + 0.01, True), (0.0, False), (None, False)]
+)
+def test_a_job_is_over_once_no_rank_has_been_attached_for_long(ago_s: float | None, *, is_over: bool) -> None:
+    fleet = Fleet().to_planning()
+    fleet.detach(0)
+    fleet.detach(1)
+    fleet.job.members.gone_since_s = None if ago_s is None else NOW_S - ago_s
+    effects = end_of_job(fleet.job, NOW_S)
+    assert (fleet.phase() is Phase.DONE) == is_over
+    if is_over:
+        assert fleet.job.reason == "no rank has been attached for 60 s"
+        assert {type(effect) for effect in effects} == {CancelPlanning, Persist}
+        assert effects[-1] == Persist(facts=(JobEnded(reason=fleet.job.reason),))
+        assert fleet.job.members.gone_since_s == NOW_S
+    else:
+        assert effects == []
+        assert fleet.job.members.gone_since_s == NOW_S - (ago_s or 0.0)
+
+
+def test_a_job_is_over_once_every_rank_has_said_goodbye_attached_or_not() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    job = fleet.job
+    job.members.ranks[0].said_goodbye = True
+    assert end_of_job(job, NOW_S) == [], "the other one has never attached"
+    fleet.attach(1)
+    assert end_of_job(job, NOW_S) == []
+    job.members.ranks[1].said_goodbye = True
+    assert end_of_job(job, NOW_S) != []
+    assert (job.phase, job.reason) == (Phase.DONE, "every rank's trainer has ended")
+
+
+@pytest.mark.parametrize(
+    ("phase", "end"),
+    [
+        (Phase.OBSERVING, "; it was observing because it is so"),
+        (Phase.STALE, "; it was stale because it is so"),
+        (Phase.ENFORCING, ""),
+    ],
+)
+def test_a_job_that_ends_without_a_plan_says_why(phase: Phase, end: str) -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.job.phase, fleet.job.reason = phase, "it is so"
+    for state in fleet.job.members.ranks.values():
+        state.said_goodbye = True
+    end_of_job(fleet.job, NOW_S)
+    assert fleet.job.reason == f"every rank's trainer has ended{end}"
+
+
+def test_what_a_job_has_saved_is_stored_at_its_end_however_lately_it_was() -> None:
+    fleet = Fleet().to_enforcing()
+    job = fleet.job
+    job.measured.saving.counted_j, job.measured.stored_saved_at_s = 7.0, NOW_S
+    for state in job.members.ranks.values():
+        state.said_goodbye = True
+    stored = [one.facts for one in end_of_job(job, NOW_S) if isinstance(one, Persist)]
+    assert len(stored) == 2
+    assert stored[1] == (JobEnded(reason=job.reason),)
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "is_forgotten"), [(POLICY.keep_done_s, False), (POLICY.keep_done_s + 0.01, True), (None, False)]
+)
+def test_a_job_that_is_over_is_forgotten_after_a_time(ago_s: float | None, *, is_forgotten: bool) -> None:
+    job = Fleet().to_planning().job
+    job.phase = Phase.DONE
+    job.members.gone_since_s = None if ago_s is None else NOW_S - ago_s
+    assert end_of_job(job, NOW_S) == ([Forget()] if is_forgotten else [])
+    assert job.members.gone_since_s == (NOW_S if ago_s is None else NOW_S - ago_s)
