@@ -85,20 +85,21 @@ def test_when_a_plan_may_be_there_is_known_of_the_one_that_is_awaited(
 
 
 def test_a_first_plan_is_asked_for_until_a_whole_frontier_is_followed() -> None:
-    for change, is_first in (("", False), ("plan", True), ("first", True), ("switch", True), ("released", True)):
-        job = Fleet(dp=2).to_enforcing().job
-        assert job.plan is not None
-        assert job.switch is not None
-        if change == "plan":
-            job.plan = None
-        elif change == "first":
-            job.plan = replace(job.plan, is_first=True)
-        elif change == "switch":
-            job.enforcement.switch = None
-        elif change == "released":
-            job.enforcement.switch = replace(job.switch, points=(1, NO_POINT))
+    job = Fleet(dp=2).to_enforcing().job
+    plan, switch = job.plan, job.switch
+    assert plan is not None
+    assert switch is not None
+    first, partly = replace(plan, is_first=True), replace(switch, points=(1, NO_POINT))
+    for known, followed, is_first in (
+        (plan, switch, False),
+        (None, switch, True),
+        (first, switch, True),
+        (plan, None, True),
+        (plan, partly, True),
+    ):
+        job.plan, job.enforcement.switch = known, followed
         request = asked(start_planning(job, "again")).request
-        assert request.is_first == is_first, change
+        assert request.is_first == is_first
         assert request.whole_up_to == (job.policy.whole_up_to if is_first else 0)
         assert job.revisions.given_table == request.revision
 
