@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from test_planner_first_plan import under_first_plan
@@ -205,18 +206,19 @@ def unseen(*, follows: tuple[bool, bool] = (True, True), keeps: bool = False, gr
 
 
 @pytest.mark.parametrize(
-    ("job", "expected"),
+    ("changes", "expected"),
     [
-        (unseen(), Granularity.PHASE),
-        (unseen(follows=(True, False)), Granularity.RANK),
-        (unseen(keeps=True), Granularity.RANK),
-        (unseen(granularity="instruction"), Granularity.INSTRUCTION),
+        ({}, Granularity.PHASE),
+        ({"follows": (True, False)}, Granularity.RANK),
+        ({"keeps": True}, Granularity.RANK),
+        ({"granularity": "instruction"}, Granularity.INSTRUCTION),
     ],
     ids=["all change clocks by time", "one does not", "that was late", "instructions are seen"],
 )
 def test_clocks_change_by_time_where_every_agent_follows_that_and_instructions_cannot_be_seen(
-    job: Job, expected: Granularity
+    changes: dict[str, Any], expected: Granularity
 ) -> None:
+    job = unseen(**changes)
     assert planning_request(job).granularity == expected
     assert job.plan is not None
     for is_by_phase in (False, True):

@@ -27,8 +27,8 @@ def run_times(
 ) -> None:
     """An iteration of a pipeline: forwards take 10 ms, backwards 20 ms, and the two sends to the second stage so long.
 
-    They block their sender. The first stage's last computation begins later by ``late_ms``; their
-    clock says ``start_ms`` as it begins.
+    They block their sender. The first stage's last computation begins later by ``late_ms``, and their clock says
+    ``start_ms`` as the iteration begins.
     """
     first, second = map(round, links_ms)
     turn = 40 + first + second  # the second stage's second forward begins

@@ -19,7 +19,6 @@ class Teller:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.job = fleet.job
-        self._sequences: dict[int, int] = {}
 
     def state(self, rank: int) -> RankState:
         return self.job.members.ranks[rank]
