@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing
 from test_planner_lifecycle import Fleet
 
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
@@ -94,7 +95,7 @@ def test_before_a_switch_each_iteration_counts_even_where_reports_of_others_were
 
 
 def test_the_figures_of_a_plan_are_of_iterations_that_followed_the_switch_in_force() -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.switch is not None
     revision, point = job.switch.directives[0]
     for number, followed in enumerate(((revision, point), (revision, point + 1), (revision + 1, point), (0, NO_POINT))):
@@ -103,7 +104,7 @@ def test_the_figures_of_a_plan_are_of_iterations_that_followed_the_switch_in_for
 
 
 def test_the_first_iteration_of_a_probe_does_not_count() -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     job.measured.probed.clear()
     job.progress.released_number = NO_ITERATION
     job.enforcement.guard.swept_until = 0
@@ -114,7 +115,7 @@ def test_the_first_iteration_of_a_probe_does_not_count() -> None:
 
 def test_under_the_plan_of_an_earlier_run_nothing_is_saved_before_the_first_switch() -> None:
     for missing in ("switch", "plan", ""):
-        job = Fleet().to_enforcing().job
+        job = fleet_enforcing().job
         assert job.switch is not None
         followed = job.switch.directives[0]
         job.measured.saving.end_window()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import Fleet
+from fleets import fleet_enforcing, fleet_planning, fleet_profiling
 from test_planner_runs import Runs
 
 from perseus_dist.messages.from_agent import GpuSample
@@ -39,7 +39,7 @@ def without_baseline(job: Job, phase: Phase = Phase.WARMING_UP, *, num_warm: int
 
 
 def test_where_training_began_is_known_from_the_first_iteration_on() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.progress.began_at_iteration, job.progress.began_at_s = None, 0.0
     for number, iteration, began in ((0, NO_ITERATION, (None, 0.0)), (1, 0, (0, 1.0)), (2, 5, (0, 1.0))):
         job.progress.iteration = iteration
@@ -56,7 +56,7 @@ def test_a_plan_waits_for_its_runs_baseline_as_long_as_that_should_take_and_a_ti
     phase: Phase, num_iterations: int, since_s: float, *, is_in_force: bool
 ) -> None:
     """Of 3 iterations of warm-up, and twice 5 of a baseline."""
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.detach(1)
     job = without_baseline(fleet.job, phase)
     job.progress.began_at_iteration, job.progress.began_at_s = 7, NOW_S - since_s
@@ -67,7 +67,7 @@ def test_a_plan_waits_for_its_runs_baseline_as_long_as_that_should_take_and_a_ti
 
 
 def test_a_plan_is_in_force_at_once_where_a_switch_or_a_baseline_is_there() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.detach(1)
     switch, baseline, plan = fleet.job.switch, fleet.job.measured.baseline, fleet.job.plan
     for has_plan, has_switch, has_baseline in ((1, 1, 0), (1, 0, 1), (1, 0, 0), (0, 1, 1)):
@@ -90,7 +90,7 @@ def test_a_plan_is_in_force_at_once_where_a_switch_or_a_baseline_is_there() -> N
 def test_a_plan_need_not_wait_for_a_baseline_after_one_iteration_of_all_ranks(
     num_warm: int, iteration: int, num_away: int, *, is_in_force: bool
 ) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     for rank in range(num_away):
         fleet.detach(rank)
     job = without_baseline(fleet.job, num_warm=num_warm)
@@ -114,9 +114,9 @@ def test_a_plan_need_not_wait_for_a_baseline_after_one_iteration_of_all_ranks(
 def test_a_whole_profile_of_another_schedule_is_planned_with_after_one_iteration(
     missing: str, *, is_planned: bool
 ) -> None:
-    fleet = Fleet().to_profiling()
+    fleet = fleet_profiling()
     sweep = fleet.job.profiling.sweep
-    job = without_baseline(Fleet().to_planning().job, num_warm=0 if missing == "warm-up" else 1)
+    job = without_baseline(fleet_planning().job, num_warm=0 if missing == "warm-up" else 1)
     assert job.spec is not None
     job.planning.pending = None
     granularity = "rank" if missing == "sight" else "instruction"
@@ -138,7 +138,7 @@ def test_a_whole_profile_of_another_schedule_is_planned_with_after_one_iteration
 def test_a_plan_whose_clocks_change_by_time_is_made_again_once_all_ranks_say_what_they_follow(
     num_away: int, *, is_by_phase: bool, is_planned: bool
 ) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     baseline = fleet.job.measured.baseline
     for rank in range(num_away):
         fleet.detach(rank)
@@ -156,7 +156,7 @@ def test_a_plan_whose_clocks_change_by_time_is_made_again_once_all_ranks_say_wha
 
 def warm() -> Job:
     """With a baseline, and nothing of a profile."""
-    job = Fleet().to_profiling().job
+    job = fleet_profiling().job
     job.profiling.sweep = None
     job.profiling.sweeps.clear()
     job.phase = Phase.WARMING_UP
@@ -190,7 +190,7 @@ def test_two_clocks_are_a_choice(num_clocks: int, *, is_swept: bool) -> None:
 
 
 def warm_replicas(clocks_mhz: tuple[int, ...]) -> Job:
-    job = Fleet(dp=2).to_profiling().job
+    job = fleet_profiling(dp=2).job
     job.profiling.sweep = None
     job.profiling.sweeps.clear()
     job.phase = Phase.WARMING_UP
@@ -260,7 +260,7 @@ def test_blocking_power_that_no_saved_profile_tells_is_measured_at_the_highest_c
 
 @pytest.mark.parametrize(("phase", "is_going_on"), [(Phase.WARMING_UP, True), (Phase.OBSERVING, False)])
 def test_a_sweep_that_an_earlier_run_began_goes_on_behind_the_baseline(phase: Phase, *, is_going_on: bool) -> None:
-    job = Fleet().to_profiling().job
+    job = fleet_profiling().job
     job.phase = phase
     advance(job, NOW_S)
     assert (job.reason == "a sweep that an earlier run began goes on") == is_going_on

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_planning
 from test_lifecycle_baseline_bounds import iteration
-from test_planner_lifecycle import Fleet, sample
+from test_planner_lifecycle import sample
 
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.job.job import Job
@@ -30,7 +31,7 @@ def taken(clock_mhz: int, power_w: float, *samples: Sample) -> TakenSamples:
 
 def job_of(of_series: Mapping[int, Mapping[int, list[TakenSamples]]], *, dp: int = 1, open_series: int = -9) -> Job:
     """With these samples, by series and rank; all series have ended but one."""
-    job = Fleet(dp=dp).to_planning().job
+    job = fleet_planning(dp=dp).job
     job.profiling.samples = {series: dict(of_ranks) for series, of_ranks in of_series.items()}
     job.profiling.ended_series = {*of_series} - {open_series}
     return job
@@ -168,7 +169,7 @@ def test_a_sweep_that_heat_kept_from_its_clocks_has_measured_nothing_and_its_ite
 def test_it_is_measured_again_where_the_newest_probe_is_clearly_faster_than_the_sweep_was(
     held_back_s: float, times_s: tuple[float, ...], *, is_again: bool
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.profiling.held_back_s = held_back_s
     job.measured.probed.clear()
     job.measured.probed.extend(iteration(number, time_s) for number, time_s in enumerate(times_s))

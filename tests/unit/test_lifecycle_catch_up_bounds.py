@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing, fleet_profiling
 from test_planner_lifecycle import SCHEDULE, Fleet, _gpu, _rank, of_type, summary
 from test_planner_runs import GPU, LONGER, WORKLOAD, Runs
 
@@ -47,13 +48,13 @@ def own_plan(job: Job, dp_rank: int, *, is_by_phase: bool = False) -> StragglerP
 
 @pytest.mark.parametrize(("revision", "is_sent"), [(0, True), (1, False)])
 def test_a_rank_gets_the_table_that_it_lacks_and_the_switch_in_any_case(revision: int, *, is_sent: bool) -> None:
-    got = back(Fleet().to_enforcing(), table_revision=revision)
+    got = back(fleet_enforcing(), table_revision=revision)
     assert (b"table 1" in got) == is_sent
     assert len(of_type(got, Switch)) == 1
 
 
 def test_a_rank_of_a_pipeline_with_its_own_plan_gets_that_too() -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     own_plan(fleet.job, 1)
     got = back(fleet, 3, table_revision=0)
     assert got[:2] == [b"table 1", b"own 1"]
@@ -68,7 +69,7 @@ def test_a_rank_of_a_pipeline_with_its_own_plan_gets_that_too() -> None:
 def test_a_rank_that_holds_a_later_table_is_released_and_another_plan_is_asked_for_unless_one_is_being_made(
     pending: int | None, *, is_first: bool, is_asked: bool
 ) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     job.plan = replace(plan_of(job), is_first=is_first)
     job.planning.pending = pending
@@ -83,7 +84,7 @@ def test_a_rank_that_holds_a_later_table_is_released_and_another_plan_is_asked_f
 
 
 def test_a_rank_that_holds_a_table_before_there_is_a_plan_makes_none_be_asked_for() -> None:
-    fleet = Fleet().to_profiling()
+    fleet = fleet_profiling()
     got = back(fleet, table_revision=1)
     assert isinstance(got[0], Release)
     assert fleet.job.planning.again_at_s is None
@@ -98,7 +99,7 @@ def test_a_rank_that_holds_a_table_before_there_is_a_plan_makes_none_be_asked_fo
 def test_a_rank_that_cannot_change_clocks_by_time_gets_no_plan_that_does_and_another_one_is_asked_for(
     pending: int | None, *, is_own: bool, follows: bool, is_first: bool, is_asked: bool
 ) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     plan = replace(plan_of(job), is_first=is_first)
     job.plan = plan if is_own else replace(plan, summary=replace(plan.summary, is_by_phase=True))
@@ -112,7 +113,7 @@ def test_a_rank_that_cannot_change_clocks_by_time_gets_no_plan_that_does_and_ano
 
 
 def test_a_switch_that_training_has_not_come_to_in_its_new_beginning_is_decided_anew_for_all() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     assert job.switch is not None
     fleet.detach(0)
@@ -128,7 +129,7 @@ def test_a_switch_that_training_has_not_come_to_in_its_new_beginning_is_decided_
 
 
 def test_a_plan_of_an_earlier_run_is_sent_with_the_first_switch_of_this_one() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.job.enforcement.switch = None
     told = Attach(rank=_rank(1), gpu=_gpu(), incarnation=1001, iteration=fleet.iteration, run_id="run 1")
     effects = attach_rank(fleet.job, RankAttached(stream=99, attach=told), fleet.now_s)
@@ -137,7 +138,7 @@ def test_a_plan_of_an_earlier_run_is_sent_with_the_first_switch_of_this_one() ->
 
 
 def test_a_sweep_that_waits_for_a_runs_baseline_is_not_sent_before_it_goes_on() -> None:
-    fleet = Fleet().to_profiling()
+    fleet = fleet_profiling()
     assert of_type(back(fleet), Sweep) == [fleet.sweep(0)]
     fleet.job.phase, fleet.job.measured.baseline = Phase.WARMING_UP, None
     fleet.job.measured.baseline_iterations.clear()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import Fleet
+from fleets import fleet_enforcing
 from test_planner_metrics import verdict
 
 from perseus_dist.planner.job.job import Job, Phase
@@ -17,7 +17,7 @@ SETTLED_S = 5.0
 
 def drifting(shares: dict[int, float], *, dp: int = 1, since_s: float = SETTLED_S, num_kept: int = 0) -> Job:
     """Under a plan that kept the promise in so many iterations, until times of these ranks left the profile."""
-    fleet = Fleet(dp=dp).to_enforcing()
+    fleet = fleet_enforcing(dp=dp)
     fleet.iterate(num_kept)
     assert fleet.phase() is Phase.ENFORCING
     fleet.job.enforcement.drifts.update(shares)

@@ -1,6 +1,7 @@
 """A job's end at its limits: when it is over, what is stored and said of it, and when it is forgotten."""
 
 import pytest
+from fleets import fleet_enforcing, fleet_planning
 from test_planner_lifecycle import POLICY, Fleet
 
 from perseus_dist.planner.job.facts.runs import JobEnded
@@ -15,7 +16,7 @@ NOW_S = 1000.0
     ("ago_s", "is_over"), [(POLICY.gone_s, False), (POLICY.gone_s + 0.01, True), (0.0, False), (None, False)]
 )
 def test_a_job_is_over_once_no_rank_has_been_attached_for_long(ago_s: float | None, *, is_over: bool) -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     fleet.detach(0)
     fleet.detach(1)
     fleet.job.members.gone_since_s = None if ago_s is None else NOW_S - ago_s
@@ -53,7 +54,7 @@ def test_a_job_is_over_once_every_rank_has_said_goodbye_attached_or_not() -> Non
     ],
 )
 def test_a_job_that_ends_without_a_plan_says_why(phase: Phase, end: str) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.job.phase, fleet.job.reason = phase, "it is so"
     for state in fleet.job.members.ranks.values():
         state.said_goodbye = True
@@ -62,7 +63,7 @@ def test_a_job_that_ends_without_a_plan_says_why(phase: Phase, end: str) -> None
 
 
 def test_what_a_job_has_saved_is_stored_at_its_end_however_lately_it_was() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     job.measured.saving.counted_j, job.measured.stored_saved_at_s = 7.0, NOW_S
     for state in job.members.ranks.values():
@@ -76,7 +77,7 @@ def test_what_a_job_has_saved_is_stored_at_its_end_however_lately_it_was() -> No
     ("ago_s", "is_forgotten"), [(POLICY.keep_done_s, False), (POLICY.keep_done_s + 0.01, True), (None, False)]
 )
 def test_a_job_that_is_over_is_forgotten_after_a_time(ago_s: float | None, *, is_forgotten: bool) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.phase = Phase.DONE
     job.members.gone_since_s = None if ago_s is None else NOW_S - ago_s
     assert end_of_job(job, NOW_S) == ([Forget()] if is_forgotten else [])

@@ -4,8 +4,9 @@ import math
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing, fleet_planning
 from test_planner_first_plan import answer, under_first_plan
-from test_planner_lifecycle import Fleet, S, summary
+from test_planner_lifecycle import S, summary
 
 from perseus_dist.messages.terms import NO_POINT, Target
 from perseus_dist.planner.job.facts.decisions import TargetChosen
@@ -49,7 +50,7 @@ def dropped(effects: list[Effect]) -> tuple[str, ...]:
 
 
 def test_a_plan_that_is_awaited_is_stored_and_comes_into_force_and_counts_begin_anew() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.planning.attempts, job.planning.refine_at_s, job.planning.is_restarted = 2, math.inf, True
     job.enforcement.overrun, job.planning.extra_s = 0.01, 0.25
     job.enforcement.drifts[0] = 0.2
@@ -69,7 +70,7 @@ def test_a_plan_that_is_awaited_is_stored_and_comes_into_force_and_counts_begin_
 
 
 def test_an_answer_that_is_not_awaited_changes_nothing() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     event = result(job)
     job.planning.pending = 2
     assert apply_plan(job, event, NOW_S) == []
@@ -79,7 +80,7 @@ def test_an_answer_that_is_not_awaited_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("held", "is_late"), [(6, False), (7, True), (8, True)])
 def test_a_table_that_is_not_later_than_one_that_an_agent_holds_is_planned_again(held: int, *, is_late: bool) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.revisions.held_table = held
     effects = apply_plan(job, result(job), NOW_S)
     assert (job.plan is None) == is_late
@@ -108,7 +109,7 @@ def test_a_table_that_is_not_later_than_one_that_an_agent_holds_is_planned_again
 def test_what_a_plan_is_good_for_is_said(
     granularity: str, slowdown: float | None, end: str, *, is_first: bool, is_by_phase: bool
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     assert job.spec is not None
     job.spec = replace(job.spec, granularity=granularity)
     job.chosen_target = TargetChosen(target=Target(slowdown=slowdown), by_operator=True)
@@ -125,7 +126,7 @@ def test_what_a_plan_is_good_for_is_said(
 def test_a_worker_that_died_is_asked_again_after_a_while_up_to_three_times(
     attempts: int, *, is_transient: bool, is_again: bool
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.planning.attempts = attempts
     handle_failure(job, failed(job, is_transient=is_transient), NOW_S)
     assert job.planning.pending is None
@@ -137,7 +138,7 @@ def test_a_worker_that_died_is_asked_again_after_a_while_up_to_three_times(
 
 
 def test_a_profile_that_no_plan_can_be_made_of_is_dropped_and_the_job_observed() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     sweep_id = job.profiling.sweep_id
     (stored,) = handle_failure(job, failed(job), NOW_S)
     assert isinstance(stored, Persist)
@@ -152,7 +153,7 @@ def test_a_profile_that_no_plan_can_be_made_of_is_dropped_and_the_job_observed()
 
 @pytest.mark.parametrize("has_plan", [True, False])
 def test_a_profile_may_still_serve_where_instructions_cannot_be_seen_now(*, has_plan: bool) -> None:
-    job = (Fleet().to_enforcing() if has_plan else Fleet().to_planning()).job
+    job = (fleet_enforcing() if has_plan else fleet_planning()).job
     assert job.spec is not None
     job.spec = replace(job.spec, granularity="rank")
     job.planning.pending = 5
@@ -168,7 +169,7 @@ def test_a_profile_may_still_serve_where_instructions_cannot_be_seen_now(*, has_
 def test_a_profile_that_was_kept_from_another_schedule_is_measured_again_where_it_cannot_be_planned_with(
     *, has_plan: bool
 ) -> None:
-    job = (Fleet().to_enforcing() if has_plan else Fleet().to_planning()).job
+    job = (fleet_enforcing() if has_plan else fleet_planning()).job
     assert job.spec is not None
     job.spec = replace(job.spec, keeps_profile=True)
     job.planning.pending = 5
@@ -182,7 +183,7 @@ def test_a_profile_that_was_kept_from_another_schedule_is_measured_again_where_i
 
 @pytest.mark.parametrize("has_plan", [True, False])
 def test_a_saved_profile_that_cannot_be_planned_with_is_measured_instead_and_not_waited_for(*, has_plan: bool) -> None:
-    job = (Fleet().to_enforcing() if has_plan else Fleet().to_planning()).job
+    job = (fleet_enforcing() if has_plan else fleet_planning()).job
     job.profiling.samples[SAVED_PROFILE] = {}
     job.profiling.ended_series.add(SAVED_PROFILE)
     for state in job.members.ranks.values():
@@ -208,7 +209,7 @@ def test_a_saved_profile_that_cannot_be_planned_with_is_measured_instead_and_not
 def test_where_no_new_plan_can_be_made_the_one_before_stays_or_is_tried_again_later(
     points: tuple[int, ...] | None, phase: Phase, reason: str
 ) -> None:
-    job = Fleet(dp=2).to_enforcing().job
+    job = fleet_enforcing(dp=2).job
     assert job.switch is not None
     job.enforcement.switch = None if points is None else replace(job.switch, points=points)
     job.planning.pending, job.phase = 5, Phase.PLANNING
@@ -253,7 +254,7 @@ def test_the_whole_frontier_counts_its_attempts_anew() -> None:
 def test_a_sweep_without_a_choice_of_clocks_is_not_repeated_by_ranks_that_say_that_they_can_set_them(
     can_set: tuple[bool, bool],
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     for rank, one in enumerate(can_set):
         job.members.ranks[rank].control = "clockd" if one else "observe"
     do_without_choice(job)
@@ -263,7 +264,7 @@ def test_a_sweep_without_a_choice_of_clocks_is_not_repeated_by_ranks_that_say_th
 
 
 def test_a_sweep_without_a_choice_of_clocks_leaves_the_plan_in_force() -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     do_without_choice(job)
     assert job.phase is Phase.ENFORCING
     assert job.reason.startswith("the plan in force stays")
@@ -271,7 +272,7 @@ def test_a_sweep_without_a_choice_of_clocks_leaves_the_plan_in_force() -> None:
 
 
 def test_why_clocks_cannot_be_set_is_said_in_the_words_of_the_first_rank_that_does() -> None:
-    members = Fleet().to_planning().job.members
+    members = fleet_planning().job.members
     members.ranks[1].trouble = "clockd is gone"
     assert refusal(members) == "clockd is gone"
     members.ranks[1].gpu = replace(members.ranks[1].gpu, refusal="no rights")

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import POLICY, Fleet, sample
+from fleets import fleet_enforcing, fleet_planning
+from test_planner_lifecycle import POLICY, sample
 
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE
@@ -48,7 +49,7 @@ def taken(*latencies_s: float, samples: tuple[Sample, ...] = (), clock_mhz: int 
 def test_a_change_of_clock_takes_the_upper_quartile_of_what_ranks_have_seen_on_the_median(
     of_ranks: list[tuple[float, ...]], expected_s: float
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.profiling.samples = {1: {rank: taken(*seen_s) for rank, seen_s in enumerate(of_ranks)}}
     assert switch_latency_s(job) == pytest.approx(expected_s)
 
@@ -71,7 +72,7 @@ def test_a_change_of_clock_takes_the_upper_quartile_of_what_ranks_have_seen_on_t
 def test_a_sweep_that_has_ended_makes_a_profile_where_a_computation_was_measured_at_two_clocks(
     samples: tuple[Sample, ...], *, is_choice: bool
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     (series,) = job.profiling.samples
     job.profiling.samples[series] = {1: taken(0.01, samples=samples)}
     assert has_profile(job) == is_choice
@@ -84,7 +85,7 @@ def test_a_sweep_that_has_ended_makes_a_profile_where_a_computation_was_measured
 
 
 def test_a_saved_profile_will_do_until_there_is_a_plan() -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     job.profiling.samples.clear()
     job.profiling.sweeps.clear()
     job.profiling.ended_series = {SAVED_PROFILE}
@@ -100,7 +101,7 @@ def test_a_saved_profile_will_do_until_there_is_a_plan() -> None:
 
 
 def test_a_saved_profile_is_none_beside_a_plan_before_the_sweep_that_is_to_replace_it_has_ended() -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     choice = (sample("F", 1400, 1.0, stage=0), sample("F", 1300, 1.0, stage=0))
     job.profiling.samples = {SAVED_PROFILE: {0: taken(0.01, samples=choice, clock_mhz=0)}}
     job.profiling.ended_series = {SAVED_PROFILE}
@@ -110,7 +111,7 @@ def test_a_saved_profile_is_none_beside_a_plan_before_the_sweep_that_is_to_repla
 
 
 def test_the_newest_profile_of_a_rank_is_of_the_last_series_that_has_ended_with_samples_of_it() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     profiling = job.profiling
     (first,) = profiling.sweeps.values()
     one = taken(0.01)
@@ -130,7 +131,7 @@ def test_the_newest_profile_of_a_rank_is_of_the_last_series_that_has_ended_with_
 
 
 def test_a_plan_is_made_of_the_ranks_that_were_not_slow_and_of_a_saved_profile_in_the_order_of_places() -> None:
-    job = Fleet(dp=2).to_planning().job
+    job = fleet_planning(dp=2).job
     (series,) = job.profiling.samples
     slow = replace(sample("F", 1400, 1.0), time_s=10.0)
     usual, saved = sample("F", 1400, 1.0), sample("F", 1400, 2.0, stage=1)

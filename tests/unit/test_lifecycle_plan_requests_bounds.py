@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fleets import fleet_enforcing, fleet_planning
 from test_planner_first_plan import under_first_plan
 from test_planner_lifecycle import CLOCKS_MHZ, POLICY, Fleet, sample, summary
 
@@ -38,7 +39,7 @@ def said(effects: list[Effect]) -> list[str]:
 
 def awaiting() -> Job:
     """A plan that may be there in a while, or is to be asked for again."""
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.planning.expected_at_s, job.planning.again_at_s = 5.0, 6.0
     return job
 
@@ -66,7 +67,7 @@ def test_a_new_request_gives_up_the_one_before_and_has_the_next_number() -> None
 def test_a_table_has_a_later_revision_than_any_that_was_given_or_is_held(
     plan: int | None, held: int, given: int, revision: int
 ) -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.plan is not None
     job.plan = None if plan is None else replace(job.plan, revision=plan)
     job.revisions.held_table, job.revisions.given_table = held, given
@@ -77,7 +78,7 @@ def test_a_table_has_a_later_revision_than_any_that_was_given_or_is_held(
 def test_when_a_plan_may_be_there_is_known_of_the_one_that_is_awaited(
     request_id: int, expected_at_s: float | None
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     assert expect_plan(job, PlanExpected(request_id=request_id, expected_s=2.5), 10.0) == []
     assert job.planning.expected_at_s == expected_at_s
 
@@ -86,7 +87,7 @@ def test_when_a_plan_may_be_there_is_known_of_the_one_that_is_awaited(
 
 
 def test_a_first_plan_is_asked_for_until_a_whole_frontier_is_followed() -> None:
-    job = Fleet(dp=2).to_enforcing().job
+    job = fleet_enforcing(dp=2).job
     plan, switch = job.plan, job.switch
     assert plan is not None
     assert switch is not None
@@ -112,24 +113,24 @@ def test_a_first_plan_is_asked_for_until_a_whole_frontier_is_followed() -> None:
 def test_the_time_that_the_target_asks_for_gets_a_plan_of_its_own(
     target: Target, slowdowns: tuple[float, ...], deadlines_s: tuple[float, ...]
 ) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.chosen_target = TargetChosen(target=target, by_operator=True)
     request = planning_request(job)
     assert (request.slowdowns, request.deadlines_s) == (slowdowns, deadlines_s)
 
 
 def test_plans_may_ask_for_clocks_between_those_that_were_measured_where_the_policy_says_so() -> None:
-    assert planning_request(Fleet().to_planning().job).menu_mhz == CLOCKS_MHZ
+    assert planning_request(fleet_planning().job).menu_mhz == CLOCKS_MHZ
     unwilling = Fleet(policy=replace(POLICY, plans_between_clocks=False)).to_planning()
     assert planning_request(unwilling.job).menu_mhz == ()
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.members.ranks[1].control = "observe"
     job.members.ranks[1].gpu = replace(job.members.ranks[1].gpu, clocks_mhz=(1400,))
     assert planning_request(job).menu_mhz == CLOCKS_MHZ, "a rank that can set no clock limits none"
 
 
 def test_an_answer_that_was_made_ahead_is_used() -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     request = fleet.requests[-1]
     made = TableAhead(
         digest=request.digest, summary=summary(), tables=(), frontier_npz=b"", profile_csv=b"", is_first=True
@@ -144,7 +145,7 @@ def test_an_answer_that_was_made_ahead_is_used() -> None:
 
 
 def test_blocking_power_that_is_estimated_is_told_of_the_stage_that_draws_most() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     for of_series in job.profiling.samples.values():
         for of_rank in of_series.values():
             of_rank[:] = [replace(one, samples=replace(one.samples, blocking_power_w=0.0)) for one in of_rank]
@@ -188,7 +189,7 @@ def test_the_whole_frontier_is_given_up_where_the_first_plan_is_not_in_force_any
     assert cancel_frontier(job) == []
     job.phase = Phase.RELEASED
     assert cancel_frontier(job) == [CancelPlanning(request_id=pending)]
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     assert cancel_frontier(job) == [], "a plan that is awaited is none beside another"
 
 
@@ -196,7 +197,7 @@ def test_the_whole_frontier_is_given_up_where_the_first_plan_is_not_in_force_any
 
 
 def unseen(*, follows: tuple[bool, bool] = (True, True), keeps: bool = False, granularity: str = "rank") -> Job:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.spec is not None
     job.spec = replace(job.spec, granularity=granularity)
     job.planning.keeps_to_ranks = keeps

@@ -1,6 +1,7 @@
 """Where training stands and what the job wants, as ranks that attach say it."""
 
 import pytest
+from fleets import fleet_enforcing
 from test_lifecycle_baseline_bounds import iteration
 from test_planner_lifecycle import Fleet
 
@@ -27,7 +28,7 @@ from perseus_dist.planner.lifecycle.events import TargetSet
 def test_training_is_where_the_newest_rank_is_unless_an_agent_that_is_known_or_nearly_there_is_behind(
     changed: int, incarnation: int, expected: int, *, is_alone: bool
 ) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     fleet.detach(1)
     if is_alone:
@@ -43,7 +44,7 @@ def test_training_is_where_the_newest_rank_is_unless_an_agent_that_is_known_or_n
 
 
 def test_what_was_told_of_iterations_that_come_again_is_forgotten() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     job.measured.run_times[20] = {}
     job.progress.unfinished[20] = job.progress.pipelines[0].unfinished[20] = iteration(20)
@@ -56,7 +57,7 @@ def test_what_was_told_of_iterations_that_come_again_is_forgotten() -> None:
 
 
 def test_a_rank_that_has_seen_no_iteration_says_where_training_is_where_it_is_alone() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.detach(1)
     fleet.attach(1, incarnation=9, iteration=NO_ITERATION)
     assert fleet.job.progress.iteration == fleet.iteration

@@ -4,7 +4,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import Fleet, S, summary
+from fleets import fleet_enforcing
+from test_planner_lifecycle import S, summary
 from test_planner_metrics import verdict
 from test_sweep_steps_bounds import least_share
 
@@ -27,7 +28,7 @@ def job_of_profile(
     modelled_s: float, *, full_s: float = 1.0, reference_s: float = 1.0, num_iterations: int = 100
 ) -> Job:
     """Under a plan of a profile that says so of an iteration at full clocks; so many of them took ``full_s``."""
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.plan is not None
     made = replace(summary(), baseline_time_ps=round(modelled_s * S))
     job.plan = replace(job.plan, summary=made, extra_s=0.0)
@@ -39,7 +40,7 @@ def job_of_profile(
 
 def job_with_csv(*rows: str, has_runs: bool = True) -> Job:
     """Under a plan of a profile that was swept just now."""
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.plan is not None
     columns = "stage,instruction,frequency,time" + (",samples" if has_runs else "")
     job.plan = replace(job.plan, profile_csv="\n".join([columns, *rows, ""]).encode())
@@ -204,14 +205,14 @@ def test_a_measurement_whose_runs_are_not_known_counts_as_one(*, is_longer: bool
 def test_a_stage_is_misstated_where_all_its_replicas_say_so_the_same_way(
     shares: dict[int, float], expected: dict[int, float]
 ) -> None:
-    job = Fleet(dp=2).to_enforcing().job
+    job = fleet_enforcing(dp=2).job
     job.enforcement.guard.misstated.update(shares)
     assert misstated(job) == expected
 
 
 @pytest.mark.parametrize("known", ["a sweep for the same", "a verdict", "a report"])
 def test_a_stage_that_is_slow_is_not_swept_where_that_has_happened_or_a_straggler_is_known(known: str) -> None:
-    job = Fleet(dp=2).to_enforcing().job
+    job = fleet_enforcing(dp=2).job
     job.enforcement.guard.misstated.update({0: 0.05, 2: 0.05, 1: -0.05, 3: -0.05})
     assert misstated(job) == {0: 0.05, 1: -0.05}
     if known == "a sweep for the same":
@@ -227,7 +228,7 @@ def test_a_stage_that_is_slow_is_not_swept_where_that_has_happened_or_a_straggle
 def test_stages_are_swept_twice_at_most_because_they_were_slow_as_they_were_measured(
     num_before: int, *, may_be: bool
 ) -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     job.enforcement.guard.misstated[0] = -0.05
     job.profiling.num_misstated_sweeps = num_before
     assert may_be_misstated(job) == may_be
@@ -235,7 +236,7 @@ def test_stages_are_swept_twice_at_most_because_they_were_slow_as_they_were_meas
 
 
 def test_no_stage_is_misstated_before_all_ranks_have_told_of_the_probe() -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     guard = job.enforcement.guard
     told = []
     for number in guard.guard.order_probe(job.progress.iteration):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from builders import make_rank
+from fleets import fleet_enforcing, fleet_planning
 from test_planner_lifecycle import POLICY, SCHEDULE, Fleet, _gpu, _rank, of_type
 
 from perseus_dist.messages.from_agent import Attach, Goodbye
@@ -107,7 +108,7 @@ def test_a_rank_that_was_never_there_makes_no_plan_stale() -> None:
 
 
 def test_a_plan_that_is_stale_stays_so_for_the_rank_that_made_it_and_until_that_is_back() -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     for rank in (1, 2):
         fleet.detach(rank)
         fleet.attach(rank, incarnation=8, rank=replace(_rank(rank), dp_size=2, schedule_digest="f" * 64))
@@ -159,7 +160,7 @@ def test_one_rank_of_each_group_in_the_first_pipelines_is_asked_for_times_under_
 
 
 def test_a_rank_is_told_how_many_of_its_samples_are_durable_behind_the_fact() -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     fleet.detach(0)
     state = fleet.job.members.ranks[0]
     for incarnation, acked in ((state.incarnation, 4), (77, 0)):
@@ -171,13 +172,13 @@ def test_a_rank_is_told_how_many_of_its_samples_are_durable_behind_the_fact() ->
 def test_a_rank_is_told_which_table_is_the_newest_and_0_before_there_is_one() -> None:
     fleet = Fleet()
     assert attached(fleet, fleet.attach(0)).table_revision == 0
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.detach(0)
     assert attached(fleet, fleet.attach(0)).table_revision == 1
 
 
 def test_a_job_that_was_done_is_not_over_once_a_rank_is_back() -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     for rank in (0, 1):
         fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
         fleet.detach(rank)
@@ -188,7 +189,7 @@ def test_a_job_that_was_done_is_not_over_once_a_rank_is_back() -> None:
 
 
 def test_whoever_watches_sees_a_rank_attach_and_detach() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     before = job.num_changes
     detach_rank(job, fleet.stream_of[1], 7.0)
@@ -211,7 +212,7 @@ def test_whoever_watches_sees_a_rank_attach_and_detach() -> None:
 
 
 def test_a_rank_that_comes_back_has_said_nothing_yet_and_brings_its_profile_along_again() -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     state = fleet.job.members.ranks[0]
     state.said_goodbye = True
     assert state.has_reported
@@ -225,7 +226,7 @@ def test_a_rank_that_comes_back_has_said_nothing_yet_and_brings_its_profile_alon
 def test_another_agent_may_measure_what_the_ranks_as_they_were_could_not(
     incarnation: int, *, is_unplannable: bool
 ) -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     fleet.job.profiling.is_unplannable = True
     fleet.detach(0)
     fleet.attach(0, incarnation=incarnation)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing
 from test_lifecycle_transfers_bounds import snapshot
 from test_lifecycle_under_plan_bounds import NOW_S, enforced, is_asked
-from test_planner_lifecycle import Fleet
 from test_planner_metrics import verdict
 
 from perseus_dist.messages.terms import NO_POINT
@@ -141,7 +141,7 @@ def test_a_rank_that_was_slower_under_the_plan_than_its_replicas_is_planned_with
 
 def swept_again() -> Job:
     """A sweep beside a plan, to which all samples have come."""
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     measure_again(fleet.job, (0, 1), fleet.now_s, "for a test")
     assert fleet.job.profiling.sweep is not None
     return fleet.job

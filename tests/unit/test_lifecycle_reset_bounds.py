@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import Fleet
+from fleets import fleet_enforcing, fleet_profiling
 from test_planner_slack import NoisyFleet
 
 from perseus_dist.messages.from_planner import StopSweep
@@ -45,7 +45,7 @@ def test_a_job_that_never_had_a_plan_has_used_up_no_number() -> None:
 def test_clocks_are_released_and_the_highest_revision_of_a_table_is_used_up(
     held: int, given: int, revision: int | None, expected: int
 ) -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.plan is not None
     job.plan = None if revision is None else replace(job.plan, revision=revision)
     job.revisions.held_table, job.revisions.given_table = held, given
@@ -55,7 +55,7 @@ def test_clocks_are_released_and_the_highest_revision_of_a_table_is_used_up(
 
 @pytest.mark.parametrize(("held", "expected"), [(0, 2), (1, 2), (9, 10)])
 def test_the_switch_that_released_clocks_is_used_up_too(held: int, expected: int) -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.switch is not None
     assert job.switch.switch_revision == 1
     job.revisions.held_switch = held
@@ -65,7 +65,7 @@ def test_the_switch_that_released_clocks_is_used_up_too(held: int, expected: int
 
 
 def test_with_no_rank_attached_nobody_is_told_and_the_switch_is_used_up_all_the_same() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.detach(0)
     fleet.detach(1)
     fleet.job.revisions.held_switch = 0
@@ -76,7 +76,7 @@ def test_with_no_rank_attached_nobody_is_told_and_the_switch_is_used_up_all_the_
 
 
 def used_up() -> Job:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.spec is not None
     job.spec = replace(job.spec, run_id="run 1", keeps_profile=True, is_anew=True)
     job.revisions.held_table, job.revisions.held_switch, job.profiling.sweep_id = 11, 12, 13
@@ -101,7 +101,7 @@ def test_the_registration_changes_in_what_is_said_alone_even_where_that_is_empty
 
 
 def test_samples_that_were_dropped_are_not_waited_for_and_all_attached_ranks_stop() -> None:
-    fleet = Fleet().to_profiling()
+    fleet = fleet_profiling()
     job = fleet.job
     for state in job.members.ranks.values():
         state.has_profile = True

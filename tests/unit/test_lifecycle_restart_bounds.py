@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from fleets import fleet_enforcing, fleet_planning, fleet_profiling
 from test_malformed_facts import good_facts
 from test_planner_lifecycle import POLICY, Fleet
 
@@ -48,11 +49,11 @@ def restored(facts: Sequence[Fact]) -> Job:
 
 
 def under_plan() -> list[Fact]:
-    return facts_of(Fleet().to_enforcing())
+    return facts_of(fleet_enforcing())
 
 
 def planning() -> list[Fact]:
-    return facts_of(Fleet().to_planning())
+    return facts_of(fleet_planning())
 
 
 # ---- the phase -------------------------------------------------------------------------------------------------------
@@ -84,14 +85,14 @@ def test_a_plan_is_in_force_where_a_switch_was_decided_that_follows_it(
 
 
 def test_a_plan_is_in_force_where_one_pipeline_of_several_follows_it() -> None:
-    facts = facts_of(Fleet(dp=2).to_enforcing())
+    facts = facts_of(fleet_enforcing(dp=2))
     switch = only(facts, SwitchDecided)
     facts = [*without(facts, SwitchDecided), replace(switch, points=(NO_POINT, 1))]
     assert restored(facts).phase is Phase.ENFORCING
 
 
 def test_a_sweep_goes_on_where_instructions_can_be_seen() -> None:
-    swept = facts_of(Fleet().to_profiling())
+    swept = facts_of(fleet_profiling())
     assert restored(swept).phase is Phase.PROFILING
     beside_plan = [*swept, *(fact for fact in under_plan() if isinstance(fact, TableMade))]
     assert restored(beside_plan).phase is Phase.REPROFILING
@@ -145,7 +146,7 @@ def test_revisions_of_a_pipelines_own_tables_are_used_up(revision: int, given: i
 
 
 def test_numbers_that_earlier_runs_used_up_stay_so() -> None:
-    facts = facts_of(Fleet().to_profiling())
+    facts = facts_of(fleet_profiling())
     spec = only(facts, JobRegistered)
     for last, sweep_id in ((0, 1), (1, 1), (9, 9)):
         used = replace(spec, held_revision=5, held_switch_revision=6, last_sweep_id=last)
@@ -218,7 +219,7 @@ def test_blocking_power_that_was_not_measured_before_the_restart_is_measured_aft
 )
 def test_sweeps_of_a_round_are_counted_as_attempts_at_it(others: list[tuple[int, int, int]], attempts: int) -> None:
     """Others by their number, their series and their round."""
-    facts = facts_of(Fleet().to_profiling())
+    facts = facts_of(fleet_profiling())
     begun = only(facts, SweepBegun)
     more = [replace(begun, sweep_id=number, series=series, num_round=num) for number, series, num in others]
     job = restored([*facts, *more])
@@ -229,7 +230,7 @@ def test_sweeps_of_a_round_are_counted_as_attempts_at_it(others: list[tuple[int,
 
 
 def test_samples_that_have_come_are_not_missing_and_parts_of_them_are() -> None:
-    fleet = Fleet().to_profiling()
+    fleet = fleet_profiling()
     fleet.iterate(4)
     facts = facts_of(fleet)
     sweep = restored(facts).profiling.sweep

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing, fleet_profiling
 from test_planner_lifecycle import Fleet, _gpu, _rank
 from test_planner_runs import GPU, WORKLOAD, Runs
 
@@ -40,7 +41,7 @@ def attach(rank: int, /, **changes: object) -> Attach:
 
 
 def job_with(*, plan: bool, baseline: bool, samples: bool, sweeps: bool) -> Job:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     job.plan = job.plan if plan else None
     job.measured.baseline = job.measured.baseline if baseline else None
     if not samples:
@@ -115,7 +116,7 @@ def test_another_run_says_what_is_kept_of_the_one_before(kept: str, *, plan: boo
 
 @pytest.mark.parametrize("is_profile", [True, False])
 def test_a_sweep_beside_a_plan_is_given_up_with_its_series_alone(*, is_profile: bool) -> None:
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     (first,) = job.profiling.sweeps.values()
     job.profiling.is_unchecked = False
     for sweep_id in (5, 6):
@@ -133,7 +134,7 @@ def test_a_sweep_beside_a_plan_is_given_up_with_its_series_alone(*, is_profile: 
 
 
 def test_a_sweep_before_a_plan_goes_on_in_the_next_run() -> None:
-    job = Fleet().to_profiling().job
+    job = fleet_profiling().job
     effects = begin_run(job, "run 2", 1.0)
     assert isinstance(next(iter(job.profiling.sweeps.values())), SweepBegun)
     assert job.profiling.sweep is not None
@@ -271,7 +272,7 @@ def test_a_rank_whose_old_place_is_taken_from_it_is_measured_anew() -> None:
 def test_what_two_models_gpus_measured_together_is_dropped(
     gpu: str, *, plan: bool, samples: bool, sweeps: bool, is_dropped: bool
 ) -> None:
-    job = Fleet(dp=2).to_enforcing().job
+    job = fleet_enforcing(dp=2).job
     job.plan = job.plan if plan else None
     if not samples:
         job.profiling.samples.clear()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing, fleet_profiling
 from test_lifecycle_transfers_bounds import job_with
 from test_planner_lifecycle import Fleet
 
@@ -69,7 +70,7 @@ def test_times_say_nothing_before_the_schedule_is_known() -> None:
 def test_iterations_are_shown_before_a_plan_and_under_it_but_not_those_of_probes(
     is_switched: int, is_planned: int, is_shown: int
 ) -> None:
-    fleet = Fleet().to_enforcing() if is_switched else Fleet().to_profiling()
+    fleet = fleet_enforcing() if is_switched else fleet_profiling()
     clocks_mhz = (900,) * 4 if is_planned else ()
     for rank in (0, 1):
         told = RunTimes(iteration=7, begins_ns=(1, 2, 3, 4), ends_ns=(2, 3, 4, 5), clocks_mhz=clocks_mhz)
@@ -80,7 +81,7 @@ def test_iterations_are_shown_before_a_plan_and_under_it_but_not_those_of_probes
 
 @pytest.mark.parametrize(("num_later", "is_kept"), [(3, True), (4, False)])
 def test_an_iteration_waits_for_ranks_while_three_later_ones_are_told_of(num_later: int, *, is_kept: bool) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     for iteration in range(7, 8 + num_later):
         run_times(fleet, iteration=iteration, ranks=(0,))
     run_times(fleet, iteration=7, ranks=(1,))
@@ -88,7 +89,7 @@ def test_an_iteration_waits_for_ranks_while_three_later_ones_are_told_of(num_lat
 
 
 def test_transfers_are_measured_once_all_pipelines_have_told_of_an_iteration() -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     run_times(fleet, (5.0, 5.0))
     assert not fleet.job.measured.snapshots
     run_times(fleet, (8.0, 8.0), dp_rank=1)
@@ -102,7 +103,7 @@ def test_transfers_are_measured_once_all_pipelines_have_told_of_an_iteration() -
 @pytest.mark.parametrize(("late_ms", "is_told"), [(0, True), (9, False)])
 def test_what_varies_is_told_of_the_pipeline_that_lasts_longest(varying: int, late_ms: int, *, is_told: bool) -> None:
     """From the begin of its first stage's first computation to the end of the last."""
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     run_times(fleet, (0.0, 20.0), dp_rank=varying)  # lasts 110 ms
     run_times(fleet, (9.0, 9.0), dp_rank=1 - varying, late_ms=late_ms, start_ms=10**6)  # 108 ms, or more
     assert (fleet.job.measured.varying_transfers_s > 0) == is_told
@@ -125,7 +126,7 @@ def test_what_varies_is_told_of_the_pipeline_that_lasts_longest(varying: int, la
 def test_where_a_link_is_slow_again_that_plans_did_without_more_snapshots_must_agree(
     links_ms: tuple[float, ...], known_ms: tuple[float, ...], num_agreeing: int
 ) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.job = job_with(*links_ms, planned_ms=known_ms)
     run_times(fleet, (9.0, 9.0))
     assert fleet.job.measured.num_agreeing == num_agreeing
@@ -134,7 +135,7 @@ def test_where_a_link_is_slow_again_that_plans_did_without_more_snapshots_must_a
 
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (16, 32), (NUM_SNAPSHOTS, NUM_SNAPSHOTS), (20, NUM_SNAPSHOTS)])
 def test_each_time_twice_as_many_must_agree_up_to_all_that_are_kept(before: int, after: int) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.job = job_with(9.0, 0.0, planned_ms=(0.0,))
     fleet.job.measured.num_agreeing = before
     run_times(fleet, (9.0, 9.0))
@@ -143,7 +144,7 @@ def test_each_time_twice_as_many_must_agree_up_to_all_that_are_kept(before: int,
 
 @pytest.mark.parametrize("missing", ["plan", "reference"])
 def test_without_a_plan_or_a_reference_no_more_snapshots_must_agree(missing: str) -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     fleet.job = job_with(9.0, 0.0, planned_ms=(0.0,))
     if missing == "plan":
         fleet.job.plan = None

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_planning
 from test_planner_lifecycle import SCHEDULE, Fleet, sample
 from test_planner_runs import LONGER, Runs
 
@@ -79,7 +80,7 @@ def test_a_text_of_another_number_of_stages_is_refused_with_both() -> None:
 
 
 def test_a_profile_that_is_of_the_same_schedule_is_kept_whatever_it_is_of() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.schedule_text = ""
     (of_series,) = job.profiling.samples.values()
     one = of_series[0][0]
@@ -95,7 +96,7 @@ def test_a_profile_of_another_schedule_is_kept_where_it_has_each_stage_and_no_ot
     stages: tuple[int, ...], *, is_kept: bool
 ) -> None:
     """Stage -1 is the rank's own, as it measured it; others are of a saved profile."""
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     assert job.spec is not None
     job.schedule_text, job.spec = "", replace(job.spec, keeps_profile=True)
     (of_series,) = job.profiling.samples.values()
@@ -110,7 +111,7 @@ def test_a_profile_of_another_schedule_is_kept_where_it_has_each_stage_and_no_ot
     [((0, 1), 2, True), ((0,), 2, False), ((0,), 1, True), ((0, 1), 1, False), ((1,), 2, False)],
 )
 def test_a_profile_of_other_model_chunks_is_dropped(chunks: tuple[int, ...], num_chunks: int, *, is_kept: bool) -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     assert job.spec is not None
     schedule = SCHEDULE if num_chunks == 1 else interleaved(pp=2, chunks=2, microbatches=2)
     job.schedule_text = ""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing
 from test_planner_lifecycle import DRIFT, POLICY, Fleet, _gpu, _rank, of_type
 
 from perseus_dist.messages.from_agent import Attach, Drift, Goodbye, SwitchSeen, Telemetry
@@ -33,7 +34,7 @@ LASTING = POLICY.lasting_drift_iterations
 
 
 def test_messages_are_counted_also_those_of_streams_that_are_not_listened_to() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     before = fleet.job.num_messages
     for stream, message in ((fleet.stream_of[0], Telemetry(sequence=1)), (99, Telemetry(sequence=1)), (99, DRIFT)):
         step(fleet.job, RankMessage(stream=stream, message=message), 1.0)
@@ -42,7 +43,7 @@ def test_messages_are_counted_also_those_of_streams_that_are_not_listened_to() -
 
 
 def test_a_stream_that_was_refused_says_nothing_and_one_that_was_not_does() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     assert step(fleet.job, RankMessage(stream=99, message=Goodbye(reason="finished")), 1.0) == []
     fleet.say(fleet.stream_of[0], Goodbye(reason="finished"))
     assert [fleet.job.members.ranks[rank].said_goodbye for rank in (0, 1)] == [True, False]
@@ -54,7 +55,7 @@ def test_a_stream_that_was_refused_says_nothing_and_one_that_was_not_does() -> N
 def test_a_drift_is_the_share_by_which_a_time_has_left_the_profile(
     measured_s: float, profile_s: float, share: float
 ) -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     fleet.say(fleet.stream_of[1], replace(DRIFT, measured_time_s=measured_s, profile_time_s=profile_s))
     assert fleet.job.enforcement.drifts == {1: pytest.approx(share)}
     assert fleet.job.enforcement.drift_since_s == fleet.now_s
@@ -62,7 +63,7 @@ def test_a_drift_is_the_share_by_which_a_time_has_left_the_profile(
 
 
 def test_the_largest_drift_of_a_rank_counts_and_the_time_since_when_there_are_any() -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     since_s = fleet.now_s
     for measured_s, share in ((0.11, 0.1), (0.08, -0.2), (0.11, -0.2)):
         fleet.say(fleet.stream_of[1], replace(DRIFT, measured_time_s=measured_s))
@@ -77,14 +78,14 @@ def test_the_largest_drift_of_a_rank_counts_and_the_time_since_when_there_are_an
 def test_a_drift_lasts_from_a_number_of_iterations_on_or_where_the_agent_does_not_say(
     num_iterations: int, *, is_lasting: bool
 ) -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     drift: Drift = replace(DRIFT, num_iterations=num_iterations)
     fleet.say(fleet.stream_of[1], drift)
     assert fleet.job.enforcement.lasting_drifts == ({1} if is_lasting else set())
 
 
 def test_a_switch_is_confirmed_once_by_each_rank() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     switch = fleet.job.switch
     assert switch is not None
     seen = SwitchSeen(table_revision=1, switch_revision=switch.switch_revision)
@@ -96,7 +97,7 @@ def test_a_switch_is_confirmed_once_by_each_rank() -> None:
 
 
 def test_a_switch_that_the_planner_does_not_know_is_overruled_for_all() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     before = fleet.job.switch
     assert before is not None
     effects = fleet.say(fleet.stream_of[0], SwitchSeen(table_revision=1, switch_revision=before.switch_revision + 1))
@@ -154,7 +155,7 @@ def test_all_that_a_step_makes_durable_becomes_so_at_once_before_anybody_is_told
 
 
 def test_what_is_said_before_something_is_stored_waits_for_nothing() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     for rank in (0, 1):
         fleet.detach(rank)
     fleet.num_streams += 1
@@ -174,7 +175,7 @@ def test_what_is_said_before_something_is_stored_waits_for_nothing() -> None:
 
 
 def test_a_planner_that_ends_decides_nothing_more() -> None:
-    fleet = Fleet().to_enforcing()
+    fleet = fleet_enforcing()
     job = fleet.job
     job.enforcement.switch = None
     job.measured.saving.counted_j, job.measured.stored_saved_at_s = 7.0, fleet.now_s

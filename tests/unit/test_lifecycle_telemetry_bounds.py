@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fleets import fleet_enforcing
 from test_planner_lifecycle import Fleet
 
 from perseus_dist.messages.from_agent import GpuSample, IterationReport, KindTime, Telemetry
@@ -38,7 +39,7 @@ def teller(*, dp: int = 1) -> Teller:
 
 
 def enforced() -> Teller:
-    return Teller(Fleet().to_enforcing())
+    return Teller(fleet_enforcing())
 
 
 def report(number: int, **changes: object) -> IterationReport:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import Fleet
+from fleets import fleet_enforcing, fleet_planning
 
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_transfers import Snapshot, slowest
@@ -27,7 +27,7 @@ def snapshot(*links_ms: float) -> Snapshot:
 
 def job_with(*links_ms: float, planned_ms: Sequence[float] = ()) -> Job:
     """Under a plan that knows these transfers, with these snapshots; 2.5 ms matter to its iterations of 1 s."""
-    job = Fleet().to_enforcing().job
+    job = fleet_enforcing().job
     assert job.plan is not None
     job.enforcement.guard.guard.reference_s = 1.0
     job.plan = replace(job.plan, snapshots=tuple(map(snapshot, planned_ms)))
@@ -185,7 +185,7 @@ def test_transfers_that_were_not_measured_since_the_plan_is_in_force_may_be_over
     [("", True), ("answered", False), ("restarted", False), ("no baseline", False), ("none", False), ("known", False)],
 )
 def test_a_request_that_does_not_know_the_newest_transfers_is_begun_anew_once(change: str, *, is_unknown: bool) -> None:
-    fleet = Fleet().to_planning()
+    fleet = fleet_planning()
     job = fleet.job
     job.measured.snapshots.extend([snapshot(10.0), snapshot(20.0)])
     if change == "answered":

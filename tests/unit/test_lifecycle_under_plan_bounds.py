@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from fleets import fleet_enforcing, fleet_planning
 from test_lifecycle_baseline_bounds import iteration
 from test_lifecycle_profile_check_bounds import job_of_profile, job_with_csv, rows_of_step
 from test_lifecycle_transfers_bounds import job_with, snapshot
 from test_planner_first_plan import under_first_plan
-from test_planner_lifecycle import Fleet
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job, Phase
@@ -28,7 +28,7 @@ def said(effects: Sequence[Effect]) -> list[str]:
 
 
 def enforced(*, dp: int = 1) -> Job:
-    return Fleet(dp=dp).to_enforcing().job
+    return fleet_enforcing(dp=dp).job
 
 
 # ---- the plan in force -----------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_while_the_worker_is_to_be_asked_again_nothing_else_is_done() -> None:
 
 
 def test_a_request_that_does_not_know_new_transfers_is_begun_anew_and_counts_as_one_for_them() -> None:
-    job = Fleet().to_planning().job
+    job = fleet_planning().job
     job.measured.snapshots.append(snapshot(20.0))
     assert is_asked(advance(job, NOW_S))
     assert job.reason.endswith("by the plan that is being made: beginning anew")
@@ -225,7 +225,7 @@ def test_the_whole_frontier_is_asked_for_under_a_first_plan() -> None:
 
 
 def test_a_plan_that_is_late_with_a_slightly_slow_rank_is_made_again_with_it() -> None:
-    fleet = Fleet(dp=2).to_enforcing()
+    fleet = fleet_enforcing(dp=2)
     fleet.planned_s, fleet.time_ratios = 1.01, {1: 1.02}
     fleet.iterate(20)
     request = fleet.requests[-1]
