@@ -308,7 +308,9 @@ def unlike() -> Relaxation:
             fast = int(random.integers(8, 16))
             points = {1000: (fast, 9000), 800: (fast + int(random.integers(1, 5)), 6500), 500: (2 * fast, 5000)}
             curves.append(small_curve(stage, kind, points))
-    of = small_problem(format_schedule(one_f_one_b(pp=3, microbatches=4)), curves)
+    curves.append(small_curve(0, "STEP", {0: (0.001, 5000)}))
+    first, rest = format_schedule(one_f_one_b(pp=3, microbatches=4)).split("\n", 1)
+    of = small_problem(f"{first} 0STEP\n{rest}", curves)
     return Relaxation(clock_groups(of, Granularity.PHASE))
 
 
@@ -320,7 +322,7 @@ def test_paths_that_are_late_come_into_the_programme_until_there_are_none(monkey
     relaxed = relaxation.solve(deadline_ps)
     assert len(relaxation.counts) > before + 1
     bound_uj = relaxed.line.effective_uj(deadline_ps)
-    reached_uj = float((relaxed.shares * relaxation.groups.choice_uj).sum())
+    reached_uj = float((relaxed.shares * relaxation.groups.choice_uj).sum()) + 5000
     assert bound_uj <= reached_uj < bound_uj + 10
     assert relaxation.solve(deadline_ps).line.effective_uj(deadline_ps) == pytest.approx(bound_uj, abs=5)
     monkeypatch.setattr(module, "_MAX_ROUNDS", 2)

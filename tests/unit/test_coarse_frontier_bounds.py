@@ -1,0 +1,346 @@
+"""Frontiers of plans with shared clocks: deadlines, changes that arrive and the bound, at the limits of each rule."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from small_pipelines import MS, Points, plan_of, small_curve, small_problem
+
+from perseus_dist.errors import PlanningError
+from perseus_dist.planning.coarse import coarse_frontier as module
+from perseus_dist.planning.coarse.coarse_frontier import _bound, plan_by, plan_coarse_frontier, reaches_all
+from perseus_dist.planning.coarse.relaxation import Line
+from perseus_dist.planning.frontier.frontier import Frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem
+from perseus_dist.planning.frontier.replay import replay, replay_all_max
+from perseus_dist.planning.schedule.granularity import Granularity
+
+TWO: Points = {1000: (10, 9000), 500: (20, 5000)}
+THREE: Points = {1000: (10, 9000), 800: (12, 6000), 500: (20, 5000)}
+FOUR = "0F0 0F1 0B0 0B1"
+PAIR = "0F0 0B0\n1F0 1B0"
+
+
+def chain(points: Points = TWO, orders: str = "0F0 0B0") -> PlanningProblem:
+    return small_problem(orders, [small_curve(0, kind, points) for kind in "FB"])
+
+
+def pair(points: Points = THREE, blocking_uw: int = 0) -> PlanningProblem:
+    """Two stages, one behind the other."""
+    curves = [small_curve(stage, kind, points, blocking_uw=blocking_uw) for stage in (0, 1) for kind in "FB"]
+    return small_problem(PAIR, curves, blocking_uw=blocking_uw)
+
+
+def planned(
+    problem: PlanningProblem, *, deadlines_ms: tuple[float, ...] = (), is_whole: bool = False
+) -> tuple[Frontier, list[float]]:
+    """The frontier with one clock for each rank, and the shares done that were told."""
+    shares: list[float] = []
+
+    def progress(phase: str, share: float) -> bool:
+        assert phase == "plans by rank"
+        shares.append(share)
+        return True
+
+    deadlines_ps = [round(ms * MS) for ms in deadlines_ms]
+    found = plan_coarse_frontier(
+        problem, Granularity.RANK, deadlines_ps=deadlines_ps, is_whole=is_whole, progress=progress
+    )
+    return found, shares
+
+
+@cache
+def whole() -> tuple[Frontier, list[float]]:
+    """Of two stages of three clocks."""
+    return planned(pair(), is_whole=True)
+
+
+def begun(problem: PlanningProblem, most: int, **options: list[int]) -> list[float]:
+    """The first deadlines of a whole frontier, as shares of the way from the fastest to the slowest plan."""
+    shares: list[float] = []
+
+    def progress(_: str, share: float) -> bool:
+        shares.append(share)
+        return len(shares) < most
+
+    with pytest.raises(PlanningError, match="cancelled"):
+        plan_coarse_frontier(problem, Granularity.RANK, progress=progress, **options)
+    return shares
+
+
+def test_each_plan_is_the_best_of_its_time_and_none_is_beaten() -> None:
+    """Each rank draws 18 mJ in 20 ms, 12 in 24 or 10 in 40."""
+    found, _ = whole()
+    assert (found.time_ps / MS).tolist() == [40, 44, 48, 64, 80]
+    assert found.effective_uj.tolist() == [36_000, 30_000, 24_000, 22_000, 20_000]
+    assert found.num_changes.tolist() == [0] * 5
+    assert found.baseline.time_ps == 40 * MS
+    assert found.granularity == Granularity.RANK
+
+
+@pytest.mark.parametrize(
+    ("deadlines_ms", "shares"),
+    [
+        ((), [0.0, 1.0]),
+        ((60,), [0.0, 0.5, 1.0]),
+        ((60, 50, 60), [0.0, 0.25, 0.5, 1.0]),
+        ((40,), [0.0, 1.0]),
+        ((39.9,), [0.0, 1.0]),
+        ((80,), [0.0, 1.0]),
+        ((79.2,), [0.0, 0.98, 1.0]),
+        ((1000,), [0.0, 1.0]),
+    ],
+)
+def test_plans_are_made_for_deadlines_that_are_neither_too_early_nor_met_by_the_cheapest(
+    deadlines_ms: tuple[float, ...], shares: list[float]
+) -> None:
+    """Full clocks take 40 ms and the cheapest 80."""
+    found, seen = planned(pair(), deadlines_ms=deadlines_ms)
+    assert seen == pytest.approx(shares)
+    assert (found.fastest_ps, found.time_ps[-1]) == (40 * MS, 80 * MS)
+    for deadline_ms in deadlines_ms:
+        if deadline_ms >= 40:
+            best_uj = {40: 36_000, 50: 24_000, 60: 24_000, 79.2: 22_000}.get(deadline_ms, 20_000)
+            assert found.effective_uj[found.point_for_straggler(round(deadline_ms * MS))] == best_uj
+
+
+def test_where_there_is_one_plan_there_is_no_deadline_to_plan_for() -> None:
+    found, seen = planned(pair({1000: (10, 9000)}))
+    assert (seen, found.time_ps.tolist()) == ([1.0], [40 * MS])
+    assert planned(pair({1000: (10, 9000)}), is_whole=True)[1] == [1.0]
+
+
+def test_deadlines_are_half_a_percent_apart() -> None:
+    _, seen = whole()
+    times_ms = [40 + 40 * share for share in seen]
+    steps = [later / earlier for earlier, later in pairwise(times_ms[:-1])]
+    assert (min(steps), max(steps)) == pytest.approx((1.005, 1.005))
+    assert 80 / 1.005 <= times_ms[-2] < 80
+    assert seen[-1] == 1
+
+
+@pytest.mark.parametrize(("blocking_uw", "step"), [(124_000, 1.005), (126_000, 1.03)])
+def test_deadlines_are_further_apart_where_waiting_costs_more_than_is_saved(blocking_uw: int, step: float) -> None:
+    """From 48 ms on 125 mW are saved, and what the rank that works would draw waiting; both draw twice that."""
+    times_ms = [40 + 40 * share for share in begun(pair(blocking_uw=blocking_uw), 42)]
+    assert times_ms[1] / times_ms[0] == pytest.approx(1.005)
+    beyond = [later / earlier for earlier, later in pairwise(times_ms) if earlier > 48]
+    assert len(beyond) > 3
+    assert beyond == pytest.approx([step] * len(beyond))
+
+
+@pytest.mark.parametrize(("quick_work", "step"), [(8, 1.005), (9, 1.005), (4, 1.01), (1, 1.04), (0.5, 1.04)])
+def test_deadlines_are_further_apart_the_larger_the_pipeline(
+    quick_work: float, step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four instructions in two groups."""
+    monkeypatch.setattr(module, "_QUICK_WORK", quick_work)
+    assert 1 + begun(pair(), 2)[1] == pytest.approx(step)
+
+
+def test_deadlines_asked_for_come_between() -> None:
+    seen = begun(pair(), 3, deadlines_ps=[round(40.1 * MS)])
+    assert seen == pytest.approx([0, 0.0025, (1.005 * 40.1 - 40) / 40])
+
+
+@pytest.mark.parametrize("deadline_ps", [0, -1, 0.5, 5e10])
+def test_a_time_asked_for_is_a_whole_number_of_picoseconds_from_one(deadline_ps: float) -> None:
+    for granularity in Granularity:
+        with pytest.raises(PlanningError, match=f"^deadlines_ps: saw {deadline_ps!r}, expected whole picoseconds"):
+            plan_by(pair(), granularity, deadlines_ps=[deadline_ps])  # type: ignore[list-item]
+    assert plan_coarse_frontier(pair(), Granularity.RANK, deadlines_ps=[1], is_whole=False).fastest_ps == 40 * MS
+
+
+def test_a_plan_is_as_fine_as_asked_for() -> None:
+    """With 22 ms one of two may be slower by instructions and by phases, none by ranks."""
+    of = chain({1000: (10, 9000), 400: (12, 6000)})
+    energies = []
+    for granularity in Granularity:
+        found = plan_by(of, granularity, deadlines_ps=[22 * MS])
+        assert found.granularity == granularity
+        energies.append(int(found.effective_uj[found.point_for_straggler(22 * MS)]))
+    assert energies == [15_000, 15_000, 18_000]
+
+
+def test_noise_can_make_a_plan_faster_than_full_clocks() -> None:
+    curves = [small_curve(0, "F", {1000: (10, 9000), 900: (9, 9500)})]
+    curves += [small_curve(0, "B", {1000: (10, 9000), 900: (10.5, 9500)})]
+    found, seen = planned(small_problem("0F0 0B0", curves), is_whole=True)
+    assert (found.time_ps / MS).tolist() == [19.5, 20]
+    assert found.baseline.time_ps == 20 * MS
+    assert seen[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("latency_ps", "arrives"), [(0, True), (18 * MS, True), (18 * MS + 1, False), (20 * MS, False)]
+)
+def test_a_change_arrives_within_nine_tenths_of_the_computation_at_the_old_clock(
+    latency_ps: int, *, arrives: bool
+) -> None:
+    """The backward takes 20 ms at the forward's 500 MHz."""
+    of = chain()
+    played = replay(of, plan_of(of, _0F0=1), switch_latency_ps=latency_ps)
+    assert reaches_all(of, played, latency_ps) == arrives
+    to_slow = replay(of, plan_of(of, _0B0=1), switch_latency_ps=latency_ps)
+    assert reaches_all(of, to_slow, latency_ps) == (latency_ps <= 9 * MS)
+
+
+@pytest.mark.parametrize(("latency_ps", "arrives"), [(38 * MS, True), (38 * MS + 1, False)])
+def test_waiting_hides_a_change(latency_ps: int, *, arrives: bool) -> None:
+    """The first rank waits for 20 ms between its two computations."""
+    of = pair(TWO)
+    played = replay(of, plan_of(of, _0F0=1), switch_latency_ps=latency_ps)
+    assert reaches_all(of, played, latency_ps) == arrives
+
+
+@pytest.mark.parametrize(("name", "arrives"), [("_1F0", False), ("_1B0", False), ("_0F0", True)])
+def test_changes_of_each_rank_count_and_none_between_ranks(name: str, *, arrives: bool) -> None:
+    of = pair(TWO)
+    assert reaches_all(of, replay(of, plan_of(of, **{name: 1}), switch_latency_ps=19 * MS), 19 * MS) == arrives
+
+
+def test_a_clock_that_stays_takes_no_time_and_constants_do_not_change_it() -> None:
+    curves = [small_curve(0, kind, TWO) for kind in "FB"] + [small_curve(0, "LOAD", {0: (1, 0)})]
+    of = small_problem("0F0 0LOAD0 0B0", curves)
+    slow = plan_of(of, _0F0=1, _0B0=1)
+    assert reaches_all(of, replay(of, slow), 10**15)
+    one = plan_of(of, _0F0=1)
+    assert reaches_all(of, replay(of, one), 19 * MS), "a millisecond of the load hides as much"
+    assert not reaches_all(of, replay(of, one), 19 * MS + 1)
+
+
+@pytest.mark.parametrize(("to_fast_ms", "arrives"), [(18, True), (18.001, False)])
+def test_a_change_takes_what_the_profile_says_of_its_clock(to_fast_ms: float, *, arrives: bool) -> None:
+    latencies_ps = np.array([round(to_fast_ms * MS), 10**15])
+    curves = [replace(small_curve(0, kind, TWO), latencies_ps=latencies_ps) for kind in "FB"]
+    of = small_problem("0F0 0B0", curves)
+    assert reaches_all(of, replay(of, plan_of(of, _0F0=1)), 10**15) == arrives
+    assert not reaches_all(of, replay(of, plan_of(of, _0B0=1)), 0)
+
+
+def test_the_computation_is_slow_at_its_clock_nearest_to_the_old_one() -> None:
+    """Of 1000, 700 and 400 MHz the backward has 700 nearest to 600."""
+    curves = [small_curve(0, "F", {1000: (10, 9000), 600: (20, 5000)})]
+    curves += [small_curve(0, "B", {1000: (10, 9000), 700: (15, 6000), 400: (30, 5000)})]
+    of = small_problem("0F0 0B0", curves)
+    played = replay(of, plan_of(of, _0F0=1))
+    assert reaches_all(of, played, round(13.5 * MS))
+    assert not reaches_all(of, played, round(13.5 * MS) + 1)
+
+
+FLAT, STEEP = Line(at_zero_uj=10_000.0, slope_uw=0.0), Line(at_zero_uj=50_000.0, slope_uw=1_000_000.0)
+
+
+def test_a_bound_is_the_highest_line_at_each_time_less_a_microjoule() -> None:
+    """50 mJ less 1 uJ / us: 30 in 20 ms, and 10 in 40, from where on it is flat."""
+    found = _bound([FLAT, STEEP], 20 * MS, 7)
+    assert (found.time_ps / MS).tolist() == [20, 40]
+    assert found.effective_uj.tolist() == [29_999, 9_999]
+    assert (found.total_blocking_uw, found.tolerance) == (7, 0.0)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+def test_lines_below_others_at_every_time_make_no_vertex(order: tuple[int, ...]) -> None:
+    """The steepest is highest until 22 ms; another one lies below the others everywhere."""
+    lines = [
+        FLAT,
+        STEEP,
+        Line(at_zero_uj=116_000.0, slope_uw=4_000_000.0),
+        Line(at_zero_uj=20_000.0, slope_uw=500_000.0),
+    ]
+    found = _bound([lines[number] for number in order], 20 * MS, 0)
+    assert (found.time_ps / MS).tolist() == [20, 22, 40]
+    assert found.effective_uj.tolist() == [35_999, 27_999, 9_999]
+
+
+def test_a_bound_begins_with_the_line_that_is_highest_there() -> None:
+    steeper = Line(at_zero_uj=116_000.0, slope_uw=4_000_000.0)
+    found = _bound([FLAT, STEEP, steeper], 30 * MS, 0)
+    assert (found.time_ps / MS).tolist() == [30, 40]
+    assert found.effective_uj.tolist() == [19_999, 9_999]
+    assert _bound([FLAT, STEEP], 50 * MS, 0).time_ps.tolist() == [50 * MS]
+
+
+def test_vertices_that_fall_by_less_than_a_microjoule_are_one() -> None:
+    nearly = Line(at_zero_uj=10_000.4, slope_uw=20.0)
+    found = _bound([FLAT, nearly, STEEP], 20 * MS, 0)
+    assert found.effective_uj.tolist() == [29_999, 9_999]
+    assert found.time_ps[1] == pytest.approx(40 * MS, rel=1e-4)
+
+
+def two_phases() -> PlanningProblem:
+    """GPipe on one rank: two forwards, and two backwards that take as long."""
+    return chain(THREE, FOUR)
+
+
+@pytest.mark.parametrize("latency_ms", [0, 3])
+def test_plans_by_phases_are_in_time_with_their_changes(latency_ms: int) -> None:
+    """With 45 ms one phase is at 800 MHz: 44 ms, and 44.5 where a change of 3 ms comes beside it."""
+    of = two_phases()
+    found = plan_coarse_frontier(
+        of, Granularity.PHASE, switch_latency_ps=latency_ms * MS, deadlines_ps=[45 * MS, 50 * MS], is_whole=False
+    )
+    at = found.point_for_straggler(45 * MS)
+    assert found.num_changes[at] == 1
+    played = replay(of, found.clock_indices[at], switch_latency_ps=latency_ms * MS)
+    assert played.time_ps == found.time_ps[at] <= 45 * MS
+    assert found.effective_uj[at] == pytest.approx(30_000, abs=900 if latency_ms else 0)
+    assert found.effective_uj[found.point_for_straggler(50 * MS)] == 24_000
+    assert (found.gaps >= 0).all()
+
+
+def test_where_changes_come_too_late_ranks_have_one_clock() -> None:
+    """Of 30 ms nothing arrives within 20."""
+    of = two_phases()
+    found, by_rank = (
+        plan_coarse_frontier(of, one, switch_latency_ps=30 * MS, deadlines_ps=[50 * MS], is_whole=False)
+        for one in (Granularity.PHASE, Granularity.RANK)
+    )
+    assert found.num_changes.tolist() == [0, 0, 0]
+    assert found.clock_indices.tolist() == by_rank.clock_indices.tolist() == [[0] * 4, [1] * 4, [2] * 4]
+    assert found.baseline.time_ps == replay_all_max(of).time_ps
+
+
+def test_a_bound_with_latency_lies_below_the_plan_whose_change_mixes_two_clocks() -> None:
+    """A late change mixes two clocks in the first backward alone."""
+    of = two_phases()
+    deadlines_ps = [41 * MS, 45 * MS, 55 * MS]
+    strict, late = (
+        plan_coarse_frontier(
+            of, Granularity.PHASE, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps, is_whole=False
+        ).bound
+        for latency_ps in (0, 3 * MS)
+    )
+    for time_ms in (41, 45, 55):
+        at_ps = np.array([time_ms * MS])
+        assert late.total_uj(at_ps)[0] <= strict.total_uj(at_ps)[0] + 1
+
+
+@pytest.mark.parametrize(("after", "is_cancelled"), [(1, True), (3, True), (4, False)])
+def test_planning_is_cancelled_when_progress_says_so(after: int, *, is_cancelled: bool) -> None:
+    """Two deadlines beside that of full clocks, and the end."""
+    shares: list[float] = []
+
+    def progress(_: str, share: float) -> bool:
+        shares.append(share)
+        return share == 1.0 or len(shares) < after
+
+    def plan() -> Frontier:
+        return plan_coarse_frontier(
+            pair(), Granularity.RANK, deadlines_ps=[50 * MS, 60 * MS], is_whole=False, progress=progress
+        )
+
+    if is_cancelled:
+        with pytest.raises(PlanningError, match=r"^planning was cancelled; nothing was written$"):
+            plan()
+        assert len(shares) == after
+    else:
+        assert len(plan().time_ps) >= 3
+
+
+def test_how_long_planning_took_is_told_by_both_of_its_steps() -> None:
+    found, _ = whole()
+    assert 0 < found.solve_seconds < 100
+    assert 0 < found.realise_seconds < 100
