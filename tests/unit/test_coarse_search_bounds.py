@@ -111,6 +111,17 @@ def test_changes_are_made_up_to_so_many(monkeypatch: pytest.MonkeyPatch) -> None
     assert descended(energies, times, array(6), [0, 0, 0]) == [1, 1, 0]
 
 
+@pytest.mark.parametrize(("most_pairs", "chosen"), [(2, [0, 1]), (1, [1, 0])])
+def test_pairs_count_on_each_path(most_pairs: int, chosen: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_PAIRS", most_pairs)
+    times = array([[1, 1], [1, 1]], [[1, 2], [1, 3]])
+    assert descended(array([10, 7], [10, 2]), times, array(2, 4), [1, 0]) == chosen
+
+
+def test_a_microjoule_is_saved_too() -> None:
+    assert descended(array([10, 9.5], [10, 9]), array([[1, 2], [1, 3]]), array(4), [1, 0]) == [0, 1]
+
+
 def tree(excess: FloatArray, *, limit: float = 3.0, num_choices: tuple[int, ...] = (2, 2)) -> _Tree:
     """Two groups that draw 10 or 4, and take 1 or 2 of a limit on one path."""
     energies, times = array([10, 4], [10, 4]), array([[1, 2], [1, 2]])
@@ -196,6 +207,22 @@ def test_no_more_nodes_are_looked_at_than_so_many(
     assert (three.search(1.0, 31) is not None) == is_found
 
 
+@pytest.mark.parametrize("most_nodes", [1, 2])
+def test_choices_that_leave_too_little_time_or_energy_for_the_rest_are_no_nodes(
+    most_nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first group's choice of least excess takes 5 of 4, or draws 10 of 14, and the second has one choice."""
+    monkeypatch.setattr(module, "_MOST_NODES", most_nodes)
+    excess, numbers = array([0, 1], [0, 0]), np.array([2, 1], dtype=np.int32)
+    for energies, times in (
+        (array([1, 1], [1, 1]), array([[5, 1], [2, 2]])),
+        (array([10, 4], [9, 9]), array([[1, 1], [1, 1]])),
+    ):
+        two = _Tree(energies, excess, times, array(4), numbers)
+        found = two.search(9.0, 14)
+        assert found is None if most_nodes == 1 else found is not None
+
+
 def pair(first: Points = THREE, second: Points = THREE) -> PlanningProblem:
     """Two stages, one behind the other."""
     curves = [small_curve(stage, kind, (first, second)[stage]) for stage in (0, 1) for kind in "FB"]
@@ -228,6 +255,31 @@ def test_late_clocks_are_made_faster_where_that_costs_least_for_the_time_it_save
     _, search = searching(pair())
     found = search._repaired(round(deadline_ms * MS), np.array([2, 2]))
     assert (None if found is None else sorted(found.tolist())) == (of_slow and sorted(of_slow))
+
+
+@pytest.mark.parametrize(("deadline_ms", "chosen"), [(45, [0, 1]), (44.9, [0, 0]), (40.9, None)])
+def test_constants_take_their_share_of_the_deadline(deadline_ms: float, chosen: list[int] | None) -> None:
+    """A load of 1 ms."""
+    curves = [small_curve(stage, kind, THREE) for stage in (0, 1) for kind in "FB"]
+    _, search = searching(small_problem(f"0LOAD0 {PAIR}", [*curves, small_curve(0, "LOAD", {0: (1, 100)})]))
+    found = search._repaired(round(deadline_ms * MS), np.array([1, 1]))
+    assert (None if found is None else sorted(found.tolist())) == chosen
+
+
+@pytest.mark.parametrize(
+    ("deadline_ms", "chosen"), [(40, [0, 0]), (44, [0, 1]), (48, [1, 1]), (64, [1, 2]), (80, [2, 2])]
+)
+def test_clocks_in_time_are_improved_as_far_as_one_or_two_changes_go(deadline_ms: int, chosen: list[int]) -> None:
+    relaxation, search = searching(pair())
+    start = search.fastest()
+    relaxed = relaxation.solve(deadline_ms * MS)
+    found = search._improved(deadline_ms * MS, relaxed, start.chosen, start)
+    assert found is not None
+    assert sorted(found.tolist()) == chosen
+    assert search._improved(deadline_ms * MS, relaxed, None, start) is None
+    bound_uj = relaxed.line.effective_uj(deadline_ms * MS)
+    branched = search._branch(deadline_ms * MS, relaxed, bound_uj, start)
+    assert branched.effective_uj == search.found(found).effective_uj
 
 
 def test_more_time_than_it_is_late_by_is_worth_nothing() -> None:
