@@ -382,12 +382,19 @@ def test_constants_draw_energy_that_no_plan_saves() -> None:
 
 
 def test_plans_by_ranks_stand_in_only_where_there_is_none_by_phases() -> None:
-    """With 51 ms one phase is at 700 MHz and one at 800; all of it at 800 would be faster and draw more."""
-    of = chain({1000: (10, 9000), 800: (12, 6000), 700: (13, 5800), 500: (20, 5000)}, FOUR)
+    """With 51 ms forwards are at 700 MHz and backwards at 800; all at 800 would be faster and draw more."""
+    curves = [small_curve(0, "F", {1000: (10, 9000), 800: (12, 6000), 700: (13, 5000), 500: (20, 4900)})]
+    curves += [small_curve(0, "B", {1000: (10, 9000), 800: (12, 6000), 500: (20, 5500)})]
+    of = small_problem(FOUR, curves)
     found = plan_coarse_frontier(
         of, Granularity.PHASE, switch_latency_ps=3 * MS, deadlines_ps=[51 * MS], is_whole=False
     )
     at = found.point_for_straggler(51 * MS)
-    assert 49 * MS < found.time_ps[at] < 51 * MS
+    assert found.time_ps[at] == 50 * MS, "backwards have no 700 MHz, and run at the nearest until the change"
     assert found.num_changes[at] == 1
     assert 48 * MS not in found.time_ps.tolist()
+    for latency_ps, deadline_ps, is_by_ranks in ((3 * MS, 50 * MS, False), (30 * MS, 51 * MS, True)):
+        other = plan_coarse_frontier(
+            of, Granularity.PHASE, switch_latency_ps=latency_ps, deadlines_ps=[deadline_ps], is_whole=False
+        )
+        assert (48 * MS in other.time_ps.tolist()) == is_by_ranks

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from small_pipelines import MS, Points, small_curve, small_problem
+from test_coarse_relaxation_bounds import unlike
 
 from perseus_dist.planning.coarse import search as module
 from perseus_dist.planning.coarse.clock_groups import clock_groups
@@ -211,15 +212,14 @@ def test_no_more_nodes_are_looked_at_than_so_many(
 def test_choices_that_leave_too_little_time_or_energy_for_the_rest_are_no_nodes(
     most_nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first group's choice of least excess takes 5 of 4, or draws 10 of 14, and the second has one choice."""
+    """The first group's choice of least excess takes 5 of 4, or draws 10 of 14; the second's take 2 or draw 9."""
     monkeypatch.setattr(module, "_MOST_NODES", most_nodes)
-    excess, numbers = array([0, 1], [0, 0]), np.array([2, 1], dtype=np.int32)
+    excess, numbers = array([0, 1], [0, 0]), np.array([2, 2], dtype=np.int32)
     for energies, times in (
         (array([1, 1], [1, 1]), array([[5, 1], [2, 2]])),
         (array([10, 4], [9, 9]), array([[1, 1], [1, 1]])),
     ):
-        two = _Tree(energies, excess, times, array(4), numbers)
-        found = two.search(9.0, 14)
+        found = _Tree(energies, excess, times, array(4), numbers).search(9.0, 14)
         assert found is None if most_nodes == 1 else found is not None
 
 
@@ -255,6 +255,22 @@ def test_late_clocks_are_made_faster_where_that_costs_least_for_the_time_it_save
     _, search = searching(pair())
     found = search._repaired(round(deadline_ms * MS), np.array([2, 2]))
     assert (None if found is None else sorted(found.tolist())) == (of_slow and sorted(of_slow))
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "chosen"),
+    [(1.4, [2, 2, 2, 1, 2, 2, 2, 0, 1]), (1.4, [1, 2, 0, 2, 1, 2, 0, 0, 1]), (1.3, [2, 2, 0, 2, 1, 0, 2, 1, 2])],
+)
+def test_what_is_repaired_is_in_time_on_paths_that_nobody_knew(slowdown: float, chosen: list[int]) -> None:
+    """Three ranks by phases: known are the paths that are longest with one group slow, and one with several is not."""
+    relaxation = unlike()
+    num_known = len(relaxation.counts)
+    groups, search = relaxation.groups, Search(relaxation)
+    deadline_ps = round(slowdown * relaxation.longest.time_ps(groups.chosen_ps(relaxation.fastest)))
+    found = search._repaired(deadline_ps, np.array(chosen))
+    assert found is not None
+    assert relaxation.longest.time_ps(groups.chosen_ps(found)) <= deadline_ps
+    assert len(relaxation.counts) > num_known
 
 
 @pytest.mark.parametrize(("deadline_ms", "chosen"), [(45, [0, 1]), (44.9, [0, 0]), (40.9, None)])
