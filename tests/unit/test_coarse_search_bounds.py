@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from small_pipelines import MS, Points, small_curve, small_problem
+from test_coarse_frontier_bounds import UNLIKE
 from test_coarse_relaxation_bounds import unlike
 
 from perseus_dist.planning.coarse.clock_groups import clock_groups
@@ -125,14 +126,6 @@ def test_the_best_clocks_are_never_worse_than_those_to_begin_with() -> None:
     assert search.best(44 * MS, relaxation.solve(44 * MS), start).effective_uj == 30_000
     assert search.best(48 * MS, relaxation.solve(48 * MS), start).chosen.tolist() == [1, 1]
     assert search.best(47 * MS, relaxation.solve(47 * MS), start) is start
-
-
-UNLIKE: list[tuple[int, str, Points]] = [
-    (0, "F", {1000: (10, 9000), 800: (13, 6100), 600: (17, 5100)}),
-    (0, "B", {1000: (21, 19_000), 800: (25, 12_300), 600: (33, 10_700)}),
-    (1, "F", {1000: (12, 9100), 800: (14, 6700), 600: (19, 5900)}),
-    (1, "B", {1000: (19, 18_100), 800: (24, 13_100), 600: (31, 11_300)}),
-]
 
 
 @pytest.mark.parametrize("granularity", [Granularity.RANK, Granularity.PHASE])
