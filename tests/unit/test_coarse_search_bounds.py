@@ -93,6 +93,18 @@ def test_clocks_in_time_are_improved_as_far_as_one_or_two_changes_go(deadline_ms
     assert branched.effective_uj == search.found(found).effective_uj
 
 
+@pytest.mark.parametrize("deadline_ms", [45, 49, 65, 81])
+def test_a_better_plan_is_found_whatever_constants_draw(deadline_ms: int) -> None:
+    """A load of 1 ms draws 50 mJ, more than all that clocks can save."""
+    curves = [small_curve(stage, kind, THREE) for stage in (0, 1) for kind in "FB"]
+    of = small_problem(f"0LOAD0 {PAIR}", [*curves, small_curve(0, "LOAD", {0: (1, 50_000)})])
+    relaxation, search = searching(of)
+    relaxed = relaxation.solve(deadline_ms * MS)
+    bound_uj = relaxed.line.effective_uj(deadline_ms * MS)
+    branched = search._branch(deadline_ms * MS, relaxed, bound_uj, search.fastest())
+    assert branched.effective_uj == {45: 80_000, 49: 74_000, 65: 72_000, 81: 70_000}[deadline_ms]
+
+
 def test_more_time_than_it_is_late_by_is_worth_nothing() -> None:
     """Of 54 ms: the first rank saves 4 for 3 mJ, and the second 10 for 4, of which 6 or 4 are not needed."""
     of = pair({1000: (10, 9000), 500: (12, 7500)}, {1000: (10, 9000), 500: (15, 7000)})
