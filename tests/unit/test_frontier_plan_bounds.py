@@ -82,6 +82,17 @@ def test_no_more_plans_are_sought_where_as_many_were_found_as_asked_for(num_poin
     assert len(plan_frontier(chain(SIX, FOUR), num_points=num_points).time_ps) == num_points
 
 
+@pytest.mark.parametrize(("enough", "num_plans"), [(200, 30), (20, 30), (19, 19)])
+def test_twice_as_many_are_sought_where_some_coincide_and_they_are_not_enough(
+    enough: int, num_plans: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 that are asked for 19 are found, of 40 there are 30, and with more 31."""
+    monkeypatch.setattr(module, "ENOUGH_POINTS", enough)
+    curves = [small_curve(stage, kind, SIX) for stage in (0, 1) for kind in "FB"]
+    of = small_problem("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1", curves)
+    assert len(plan_frontier(of, num_points=20).deadline_points) == num_plans
+
+
 def test_where_nothing_can_be_chosen_there_is_one_plan_and_planning_is_not_cancelled() -> None:
     found = plan_frontier(chain({1000: (10, 9000)}))
     assert (found.time_ps.tolist(), found.total_uj.tolist()) == ([20 * MS], [18_000])
@@ -154,6 +165,14 @@ def test_first_plans_are_few_and_those_asked_for() -> None:
     assert first.time_ps.tolist() == [40 * MS, 80 * MS]
     asked = plan_first(of, deadlines_ps=[50 * MS])
     assert asked.time_ps[asked.point_for_deadline(50 * MS)] > 45 * MS
+
+
+def test_first_plans_end_where_the_least_energy_is_drawn() -> None:
+    """Of one rank that draws most at 400 MHz, and there the least beside what it would draw waiting."""
+    of = chain({1000: (10, 9000), 800: (12, 8400), 500: (20, 8000), 400: (25, 9000)}, FOUR, blocking_uw=400_000)
+    first, whole = plan_first(of), plan_frontier(of)
+    assert first.time_ps.tolist() == [40 * MS, 80 * MS]
+    assert (first.t_star_ps, whole.t_star_ps, whole.time_ps[-1]) == (80 * MS, 80 * MS, 100 * MS)
 
 
 def test_a_total_is_that_of_a_plan_and_of_waiting_until_its_end() -> None:
