@@ -42,7 +42,7 @@ def following_on(problem: PlanningProblem) -> tuple[PlanningProblem, int]:
 
 def _next_lead_ps(problem: PlanningProblem, lead_ps: IntArray) -> IntArray:
     """(num_ranks) [ps] how much later than the first to end each pp_rank ends an iteration that it began so late."""
-    begun_late = _with_constants(problem, lead_ps, has_lag=False)
+    begun_late = _with_constants(problem, lead_ps)
     end_ps = replay_all_max(begun_late).end_ps[: problem.dag.num_scheduled]
     ends_ps = np.zeros_like(lead_ps)
     np.maximum.at(ends_ps, problem.dag.pp_rank[: len(end_ps)], end_ps)
@@ -50,12 +50,12 @@ def _next_lead_ps(problem: PlanningProblem, lead_ps: IntArray) -> IntArray:
     return later_ps
 
 
-def _with_constants(problem: PlanningProblem, lead_ps: IntArray, *, has_lag: bool = True) -> PlanningProblem:
+def _with_constants(problem: PlanningProblem, lead_ps: IntArray) -> PlanningProblem:
     """With a constant before each pp_rank's first instruction, and one behind its last, where they are not 0."""
     dag = problem.dag
     curves: dict[tuple[int, str], CostCurve] = {(curve.stage, curve.kind): curve for curve in problem.curves}
     instructions, pp_ranks, edges = list(dag.instructions), dag.pp_rank.tolist(), dag.edges.tolist()
-    lag_ps = lead_ps.max() - lead_ps if has_lag else np.zeros_like(lead_ps)
+    lag_ps = lead_ps.max() - lead_ps
     first = 0
     for pp_rank, order in enumerate(dag.schedule.ranks):
         last = first + len(order) - 1

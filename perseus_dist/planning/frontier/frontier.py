@@ -225,7 +225,7 @@ def plan_first(
     deadlines_ps: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> Frontier:
-    """Plans for T_min, for the times asked for and at both ends, in a second or two whatever the size of the pipeline.
+    """Plans for T_min, for the times asked for and for T*, in a second or two whatever the size of the pipeline.
 
     All of them are on time. The bound is rough where the pipeline is large, and says so.
 

@@ -63,7 +63,6 @@ def margin_for(
         least: The margin that iterations have shown to be needed.
         seen_noise: Standard deviation of an iteration's time as measured, as a share; 0 where it is not known.
     """
-    factor = 1.0
     spread = _usual_spread(problem)
     if spread <= NEGLIGIBLE_SPREAD:
         return NoiseMargin(margin=least, noise=seen_noise)

@@ -27,8 +27,8 @@ from perseus_dist.planner.lifecycle.events import (
 from perseus_dist.units import PS_PER_S
 
 MAX_DEGREE = 100
-_TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 """Of a report; what is slower stands still."""
+_TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 
 
 def iteration_time_s(job: Job) -> float | None:
