@@ -43,6 +43,7 @@ def plain_losses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.reference_losses
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> None:
     run, num_locked = trained
@@ -61,6 +62,7 @@ def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> 
     assert report.saving_percent > 2  # a machine that does other things too makes waiting of it
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_the_next_start_of_the_same_script_is_under_the_plan_at_once(
     trained: tuple[DeepSpeedRun, int], tmp_path: Path
@@ -73,6 +75,7 @@ def test_the_next_start_of_the_same_script_is_under_the_plan_at_once(
     assert not {"profiling", "planning"} & set(phases[: phases.index("enforcing")]), report.job.phases
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_each_rank_says_what_its_iterations_were(trained: tuple[DeepSpeedRun, int]) -> None:
     run, _ = trained
@@ -84,6 +87,7 @@ def test_each_rank_says_what_its_iterations_were(trained: tuple[DeepSpeedRun, in
         assert all(0 < wait_s < 1 for wait_s in waits_s)
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_the_launcher_has_made_the_report(trained: tuple[DeepSpeedRun, int]) -> None:
     folder = trained[0].folder
@@ -93,6 +97,7 @@ def test_the_launcher_has_made_the_report(trained: tuple[DeepSpeedRun, int]) -> 
         assert (folder / name).stat().st_size > 1000
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_the_run_has_its_whole_energy_record(trained: tuple[DeepSpeedRun, int]) -> None:
     run, _ = trained
@@ -103,6 +108,7 @@ def test_the_run_has_its_whole_energy_record(trained: tuple[DeepSpeedRun, int]) 
     assert all(gpu.energy_j for gpu in record.gpus)
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], plain_losses: Path) -> None:
     with_perseus, _ = trained
