@@ -1,0 +1,50 @@
+"""What a rank's agent makes of marks, of clocks that nobody has read, and of a planner that never was."""
+
+from test_agent_core import SCHEDULE, connect, make_world, switch, table, tell
+
+from perseus_dist.boundaries.record import Event
+from perseus_dist.messages.from_agent import RunTimes
+from perseus_dist.messages.from_planner import Attached
+
+ROW = (1410, 1200, 1200, 1410, 1005, 1005)
+
+
+def test_a_trainer_that_asks_for_its_clocks_has_them_until_the_next_iteration() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 2)
+    assert world.requests[-1][1] == 1200
+    world.pass_boundary(Event.MARK, "release")
+    assert world.requests[-1] == (world.now, None)
+    world.iterate(2, 1)
+    assert world.requests[-1][1] == 1200
+
+
+def test_a_mark_that_says_nothing_of_clocks_changes_none() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 2)
+    num_requests = len(world.requests)
+    world.pass_boundary(Event.MARK, "grad_sync")
+    world.pass_boundary(Event.MARK, "something of a later version")
+    assert len(world.requests) == num_requests
+
+
+def test_no_planner_is_missed_that_never_was_there() -> None:
+    world = make_world()
+    world.iterate(0, 2)
+    assert world.warned == []
+
+
+def test_clocks_of_timed_iterations_are_those_requested_where_none_was_read() -> None:
+    world = make_world(pp_size=2)
+    world.is_control_hung = True
+    connect(world)
+    tell(world, Attached(phase="enforcing", table_revision=0, acked_samples=0, wants_timelines=True))
+    tell(world, table(1, (ROW,)), switch())
+    world.iterate(0, 40)
+    told = [times.clocks_mhz for times in world.of_type(RunTimes) if times.clocks_mhz]
+    assert told
+    assert len(told[0]) == len(SCHEDULE.split())
+    assert {clock for clocks in told for clock in clocks} <= {*ROW}
+    assert any(clocks == ROW for clocks in told)
