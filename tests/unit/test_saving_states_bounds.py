@@ -57,6 +57,12 @@ def test_a_plan_of_which_no_length_is_known_is_held_against_what_was_measured_an
     assert iterations.plan(4, 2.6, 850.0, plan=DEADLINE).saved_j - before_j == pytest.approx(4 * 150)
 
 
+def test_a_slower_plan_saves_what_the_profile_says_where_full_clocks_are_a_guess_of_others() -> None:
+    iterations = Iterations().plan(4, 2.4, 1000.0)
+    before_j = iterations.saved_j
+    assert iterations.plan(4, 2.5, plan=SLOW).saved_j - before_j == pytest.approx(4 * 95)
+
+
 def test_iterations_of_a_slower_plan_that_are_as_long_as_a_cap_makes_them_lie_in_the_state_before_it() -> None:
     assert Iterations().plan(4, 2.2, plan=SLOW).saved_j == pytest.approx(4 * 100)
     assert Iterations().plan(4, 2.5, plan=SLOW).saved_j == pytest.approx(4 * 95), "longer than the plan"
@@ -112,7 +118,7 @@ def test_a_change_is_in_the_middle_of_what_went_on_on_both_sides(num_before: int
     assert len(iterations.plan(1).kept.row_j) == 8, "they go on"
 
 
-@pytest.mark.parametrize(("time_s", "one_j"), [(1.98, 500.0), (1.995, 120.0)])
+@pytest.mark.parametrize(("time_s", "one_j"), [(1.98, 500.0), (2 / (1 + 0.005), 120.0)])
 def test_a_guess_gives_way_only_to_full_clocks_that_are_no_longer_than_its_iterations(
     time_s: float, one_j: float
 ) -> None:
@@ -120,6 +126,28 @@ def test_a_guess_gives_way_only_to_full_clocks_that_are_no_longer_than_its_itera
     before_j = iterations.saved_j
     iterations.plan(4, time_s, 880.0, plan=EVEN).plan(1)
     assert iterations.saved_j - before_j == pytest.approx(4 * one_j + 100)
+
+
+def test_a_guess_stays_where_no_switch_is_behind_it_and_what_was_measured_wherever_it_is() -> None:
+    guessed = Iterations().plan(8).full().plan(8).plan(4, 2.09, 950.0).plan(1)
+    assert guessed.saved_j == pytest.approx((16 + 4 + 1) * 100)
+    measured = Iterations().plan(4, 2.0, 950.0, plan=OTHER).plan(4).full(energy_j=1100.0).plan(8)
+    measured.plan(1, 2.0, 950.0, plan=OTHER).plan(1)
+    assert measured.saved_j == pytest.approx(5 * 50 + 2 * 100 + 11 * 200, abs=5)
+
+
+@pytest.mark.parametrize(("time_s", "one_j"), [(2.09, 100.0), (2.11, 95.0)])
+def test_a_window_shows_a_guess_beside_it_up_to_five_percent_longer(time_s: float, one_j: float) -> None:
+    iterations = Iterations(Saving()).plan(10, time_s).full().plan(1, 2.3, 850.0, plan=DEADLINE).end()
+    assert iterations.saved_j == pytest.approx(10 * one_j + 150)
+
+
+def test_waiting_for_what_is_over_goes_on_behind_its_window_and_after_another_one() -> None:
+    iterations = Iterations().plan(8).full().plan(12, 2.4, 800.0, plan=WAITING)
+    assert iterations.saved_j == pytest.approx(8 * 100 + 12 * 200)
+    iterations.full().plan(1, 2.5, 980.0)
+    before_j = iterations.saved_j
+    assert iterations.plan(1, 2.4, 800.0, plan=WAITING).saved_j - before_j == pytest.approx(200)
 
 
 @pytest.mark.parametrize(
