@@ -19,8 +19,8 @@ from perseus_dist.planning.schedule.instruction import (
 from perseus_dist.planning.schedule.schedule import Schedule, gpipe, interleaved, one_f_one_b
 from perseus_dist.planning.value_equality import ValueEquality
 
-SENDS = {(0, SEND_FORWARD), (1, SEND_BACKWARD)}
-APART = {(0, BETWEEN_ITERATIONS)}
+SENDS = frozenset({(0, SEND_FORWARD), (1, SEND_BACKWARD)})
+APART = frozenset({(0, BETWEEN_ITERATIONS)})
 
 
 class Held(ValueEquality):
@@ -39,7 +39,9 @@ def test_values_of_two_classes_are_not_equal_whatever_they_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timed", "num_apart"), [(frozenset(), 0), (SENDS, 0), (APART, 1), (SENDS | APART, 1)], ids=str
+    ("timed", "num_apart"),
+    [(frozenset(), 0), (SENDS, 0), (APART, 1), (SENDS | APART, 1)],
+    ids=["nothing else takes time", "sends", "between iterations", "both"],
 )
 def test_where_sends_block_all_but_time_between_iterations_occupies_a_pp_rank(
     timed: frozenset[tuple[int, str]], num_apart: int
@@ -50,7 +52,7 @@ def test_where_sends_block_all_but_time_between_iterations_occupies_a_pp_rank(
 
 
 def test_transfers_that_a_link_carries_occupy_no_pp_rank() -> None:
-    dag = build_dag(interleaved(pp=2, microbatches=2, chunks=2), frozenset(SENDS | APART))
+    dag = build_dag(interleaved(pp=2, microbatches=2, chunks=2), SENDS | APART)
     assert dag.on_rank.tolist() == [one.kind in {*Kind} for one in dag.instructions]
 
 

@@ -145,6 +145,7 @@ def test_a_window_shows_a_guess_beside_it_up_to_five_percent_longer(time_s: floa
 def test_waiting_for_what_is_over_goes_on_behind_its_window_and_after_another_one() -> None:
     iterations = Iterations().plan(8).full().plan(12, 2.4, 800.0, plan=WAITING)
     assert iterations.saved_j == pytest.approx(8 * 100 + 12 * 200)
+    assert iterations.kept.num_levels == 2, "none of which is a guess"
     iterations.full().plan(1, 2.5, 980.0)
     before_j = iterations.saved_j
     assert iterations.plan(1, 2.4, 800.0, plan=WAITING).saved_j - before_j == pytest.approx(200)
