@@ -249,15 +249,28 @@ def test_iterations_that_are_shorter_than_a_window_before_them_lie_in_the_state_
     assert iterations.saving.full.time_s == TIME_S
 
 
-@pytest.mark.parametrize(("num_iterations", "counted_j"), [(127, 0.0), (128, 1000.0)])
+@pytest.mark.parametrize(("num_iterations", "counted_j"), [(127, 0.0), (128, 500.0)])
 def test_what_was_counted_by_128_iterations_at_full_clocks_is_not_counted_again(
     num_iterations: int, counted_j: float
 ) -> None:
+    """But for half of the newest ones, which may lie in the state that the window shows."""
     saving = Saving()
     saving.begin(FullClocks(time_s=TIME_S, energy_j=ENERGY_J, num_iterations=num_iterations, weight=25.0))
     iterations = Iterations(saving).plan(10).full(energy_j=1001.0).end()
     assert saving.counted_j == counted_j
-    assert (iterations.saved_j > 1000.5) == (not counted_j)
+    assert (iterations.saved_j > 1002) == (not counted_j)
+
+
+@pytest.mark.parametrize("num_iterations", [127, 128, 10_000])
+def test_a_state_that_is_known_well_ends_with_a_window_that_shows_another(num_iterations: int) -> None:
+    """Full clocks draw 1,000 J, and 1,100 J from within the first ten iterations on, or as they end."""
+    saving = Saving()
+    saving.begin(FullClocks(time_s=TIME_S, energy_j=ENERGY_J, num_iterations=num_iterations, weight=25.0))
+    iterations = Iterations(saving).plan(10).full(energy_j=1100.0).plan(8).end()
+    assert iterations.saved_j == pytest.approx(5 * 100 + 13 * 200, abs=1)
+    assert saving.doubt_j >= 500
+    iterations.full(energy_j=1000.0).plan(8)
+    assert iterations.saved_j == pytest.approx(5 * 100 + 9 * 200 + 12 * 100, abs=1)
 
 
 @pytest.mark.parametrize(("num_states", "num_iterations"), [(7, 8), (8, 3)])

@@ -131,9 +131,24 @@ class Level:
         draws_less = not plan.energy_j or self.energy_j < (1 - _AS_PLANNED) * waits_j
         return is_slower and draws_less and 0 < plan.time_s * (1 + doubt) < self.time_s
 
-    def settle(self) -> None:
-        """Fix the sum that has been counted so far, whatever is found of the state later."""
-        self.num_settled, self.settled_j = self.count, self.count * self.energy_j
+    def num_beside(self, num_after: int, *, is_beside: bool) -> int:
+        """How many of its newest iterations may lie in the state that a window beside them shows, if it is another.
+
+        Where nothing under the plan shows when the state has changed, the middle is assumed.
+
+        Args:
+            num_after: Iterations that followed the window.
+            is_beside: Whether iterations came just before the window, too.
+        """
+        return num_after + (max(0, self.num_since - num_after) // 2 if is_beside else 0)
+
+    def settle(self, *, num_kept: int = 0) -> None:
+        """Fix the sum that has been counted so far, whatever is found of the state later, but for the newest ones."""
+        num_open = self.count - self.num_settled
+        if num_open > num_kept:
+            num = num_open - num_kept
+            self.settled_j += (self.count * self.energy_j - self.settled_j) * num / num_open
+            self.num_settled += num
 
     def may_be_in(self, state: FullClocks, time_noise: float) -> bool:
         """Whether iterations are as long as the plan makes them in a state."""

@@ -254,7 +254,7 @@ class Saving:
             return
         self._num_wanted *= 2 if self._num_unmeasured >= self._num_wanted else 1
         self._num_unmeasured = self._num_measured = 0
-        self._settle()
+        self._settle(before, after, num_after=len(after_j))
         found = [(level, level.beside(energies_j)) for level, energies_j in sides if level]
         state = self._known(window.shown([one for _, one in found]))
         self.full = state
@@ -278,14 +278,23 @@ class Saving:
             shown = self._show(after, state, num_after=len(after_j), is_beside=after is before)
             self._level = shown if self._level is after else self._level
 
-    def _settle(self) -> None:
-        """States drift: what lies long behind is not counted again by what is measured now."""
+    def _settle(self, before: Level | None, after: Level | None, *, num_after: int) -> None:
+        """States drift: what lies long behind is not counted again by what is measured now.
+
+        Args:
+            before: The level just before a window, whose newest iterations it may show to lie in another state.
+            after: That behind it, likewise.
+            num_after: Iterations that followed the window.
+        """
         noise = self._noise.time
         for level in self._levels:
             if level.state is not None and level.state.num_iterations >= _NUM_SETTLED:
                 self.counted_j += level.saved_j
                 self.counted_doubt_j += level.doubt_j(noise)
-                level.settle()
+                beside = level.num_beside(num_after if level is after else 0, is_beside=level is before)
+                level.settle(num_kept=beside)
+                self.counted_j -= level.saved_j
+                self.counted_doubt_j -= level.doubt_j(noise)
 
     def _begin(self, plan: Followed, time_s: float, energy_j: float, before: Level | None) -> Level:
         """Iterations that look like none before: another plan, or another state."""
@@ -364,11 +373,10 @@ class Saving:
             is_beside: Iterations of the level came just before the window, too.
         """
         if level.state is not None and level.state is not state and level.is_measured:
-            # The state has changed where nothing under the plan shows when: assume the middle.
-            num_before = max(0, level.num_since - num_after) // 2 if is_beside else 0
-            num = min(level.count - level.num_settled, num_before + num_after)
+            num_beside = level.num_beside(num_after, is_beside=is_beside)
+            num = min(level.count - level.num_settled, num_beside)
             level.count -= num
-            self.counted_doubt_j += num_before * abs(state.energy_j - level.state.energy_j)
+            self.counted_doubt_j += (num_beside - num_after) * abs(state.energy_j - level.state.energy_j)
             level = Level(plan=level.plan, time_s=level.time_s, energy_j=level.energy_j, count=num)
             self._levels.append(level)
         level.state, level.is_shown, level.guessed_j, level.num_since = state, True, None, num_after
