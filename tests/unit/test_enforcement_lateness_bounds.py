@@ -118,6 +118,7 @@ def test_nothing_is_late_where_something_else_explains_it_or_too_little_is_known
     [
         (0.0024, 0.0, False),
         (0.0026, 0.0, True),
+        (0.0104, 0.0, True),
         (0.0149, 0.0, True),
         (0.0151, 0.0, False),
         (0.005, 0.0095, True),

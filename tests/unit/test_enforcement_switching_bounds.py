@@ -208,8 +208,10 @@ def test_a_pipelines_own_tables_go_once_to_its_ranks_alone(*, is_first: bool) ->
     effects = decide(made, NOW_S, "why")
     assert any(isinstance(effect, Persist) for effect in effects), "other points of the same tables"
     assert tables(effects) == []
+    before = made.switch
     everyone = [(streams[rank], b"table 0" if rank % 2 == 0 else b"table 1") for rank in range(4)]
     assert tables(put_in_force(made, NOW_S, "why")) == everyone, "and no rank is told its own ones again"
+    assert made.switch is not before, "though nothing else is ordered"
 
 
 @pytest.mark.parametrize(
@@ -298,5 +300,6 @@ def test_who_watches_a_job_without_a_plan_is_told_once_of_each_wish() -> None:
         )
     ):
         made.detection.keeps_switch = True
-        change(made, event, NOW_S)  # type: ignore[operator]
+        effects = change(made, event, NOW_S)  # type: ignore[operator]
+        assert change is set_pace or answered(effects).accepted
         assert (made.num_changes, made.detection.keeps_switch) == (number + 1, False)
