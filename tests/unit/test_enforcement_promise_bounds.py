@@ -133,6 +133,20 @@ def test_first_whatever_makes_pipelines_wait_is_given_up_and_then_the_plan(
         assert not made.detection.keeps_switch
 
 
+def test_own_plans_of_before_a_restart_are_given_up_though_the_switch_stays() -> None:
+    """Nobody knows who is slow any more: what is not in breach stays."""
+    made = waiting(0.9)
+    made.detection.keeps_switch = True
+    give_own_plan(made, table=summary(fastest_s=1.3), is_followed=True)
+    assert made.switch is not None
+    before = made.switch.points
+    made.enforcement.guard.guard.breach = Breach(reference_s=1.0, allowed_s=1.0, observed_s=1.1, lost_s=1.0)
+    (sentence,) = said(keep_promise(made, NOW_S))
+    assert "at full clocks: all else stays until it is known again who is slow" in sentence
+    assert made.switch.points == (before[0], FULL)
+    assert made.switch.own_revisions == ()
+
+
 @pytest.mark.parametrize(("ahead", "is_tried"), [(1, False), (0, True), (-1, True), (-99, True), (-100, False)])
 def test_plans_for_stragglers_are_tried_again_once_after_their_hold(ahead: int, *, is_tried: bool) -> None:
     made = job()

@@ -112,8 +112,10 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         stays = f"{why}: clocks stay released"
         return _switch(job, _released(job.switch), now_s, stays) if force else [Log(sentence=stays)]
     if job.detection.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
-        kept = "the switch stays until it is known again who is slow"
-        return _switch(job, job.switch, now_s, f"{why}: {kept}") if force else [Log(sentence=f"{why}: {kept}")]
+        kept = _without_held_plans(job, job.switch)
+        stays = "the switch" if kept == job.switch else "all else"
+        sentence = f"{why}: {stays} stays until it is known again who is slow"
+        return _switch(job, kept, now_s, sentence) if force else [Log(sentence=sentence)]
     choice = choose(job)
     wanted = SwitchDecided(
         table_revision=job.plan.revision,
@@ -158,6 +160,16 @@ def resume(job: Job, why: str) -> None:
 
 def _released(switch: SwitchDecided) -> SwitchDecided:
     return replace(switch, points=(NO_POINT,) * len(switch.points), own_revisions=(), t_prime_s=0.0)
+
+
+def _without_held_plans(job: Job, switch: SwitchDecided) -> SwitchDecided:
+    """The same, but for pipelines' own plans where these were given up: such pipelines run at full clocks."""
+    is_held = job.progress.iteration < job.enforcement.guard.own_plans_held_until
+    if job.plan is None or not is_held or not any(switch.own_revisions):
+        return switch
+    full = job.plan.summary.full_point
+    points = (full if own else point for point, own in zip(switch.points, switch.own_revisions, strict=True))
+    return replace(switch, points=tuple(points), own_revisions=())
 
 
 def _orders(decided: SwitchDecided) -> tuple[object, ...]:
