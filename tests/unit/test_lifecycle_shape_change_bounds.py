@@ -11,7 +11,7 @@ from test_lifecycle_straggler_plans_bounds import slow
 from test_planner_lifecycle import Fleet, sample, summary
 
 from perseus_dist.fingerprint import Fingerprint, Workload
-from perseus_dist.planner.job.facts.runs import FingerprintKnown
+from perseus_dist.planner.job.facts.runs import FingerprintKnown, JobRegistered
 from perseus_dist.planner.job.facts.sweeps import CARRIED_ROUND, SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, StartPlanning
@@ -25,6 +25,7 @@ from perseus_dist.planner.lifecycle.shape_change.carry import (
     _of_group,
     _of_replicas,
     _sentence,
+    keep_stages,
     stages_of_job,
     use_stages,
     works_of_job,
@@ -42,7 +43,7 @@ def know(job: Job, *, layers: tuple[int, ...] = (12,), but: int | None = None, g
     for rank in job.members.places:
         fingerprint = Fingerprint(
             gpu_name="H100" if rank == but else gpu_name,
-            workload=Workload(stage_layers=layers, stage_parameters=(700 + rank % 2,)),
+            workload=Workload(stage_layers=layers, stage_parameters=(700 + rank % 2,) * len(layers)),
         )
         job.members.fingerprints[rank] = FingerprintKnown(rank=rank, run_id="", fingerprint=fingerprint)
     return job
@@ -63,7 +64,7 @@ def test_a_stages_work_is_what_all_its_ranks_say_alike() -> None:
     assert shape_of_job(job) is None
     known = know(job, layers=(6, 6))
     assert {work.layers for work in works_of_job(known, schedule).values()} == {0}, "layers of as many stages alone"
-    assert {work.parameters for work in works_of_job(known, schedule).values()} == {700, 701}
+    assert {work.parameters for work in works_of_job(known, schedule).values()} == {0}
     shape = shape_of_job(known)
     assert shape is not None
     assert [work.index for work in shape.works] == [0, 1]
@@ -81,6 +82,9 @@ def test_a_stages_work_is_what_all_its_ranks_say_alike() -> None:
 )
 def test_stages_are_known_of_a_sweep_of_the_present_shape_that_has_ended(lacks: str, num_stages: int) -> None:
     job = know(fleet_planning(dp=2).job)
+    for rank in (1, 3):
+        of_rank = job.profiling.samples[1][rank]
+        of_rank[:] = [replace(one, samples=replace(one.samples, blocking_power_w=90.0)) for one in of_rank]
     if lacks == "a job":
         job.spec = None
     elif lacks == "a schedule":
@@ -95,7 +99,7 @@ def test_stages_are_known_of_a_sweep_of_the_present_shape_that_has_ended(lacks: 
     assert len(stages) == num_stages
     for index, stage in enumerate(stages):
         assert stage.work.index == index
-        assert stage.blocking_power_w == 80.0
+        assert stage.blocking_power_w == 80.0 + 10.0 * index
         assert [(one.kind, one.clock_mhz) for one in stage.samples[:3]] == [("B", 1400), ("F", 1400), ("B", 1200)]
 
 
@@ -160,8 +164,10 @@ def facts_of(effects: list[Effect]) -> list[object]:
 def test_what_was_measured_of_stages_stands_for_a_sweep_of_the_first_pipeline() -> None:
     job = come_back()
     job.profiling.sweep_id, before = 6, job.num_changes
-    ordered, *facts, ended, _ = facts_of(use_stages(job))
+    ordered, *facts, ended, spent = facts_of(use_stages(job))
     assert isinstance(ordered, SweepBegun)
+    assert isinstance(spent, JobRegistered)
+    assert spent.keeps_profile
     assert (ordered.sweep_id, ordered.series, ordered.first_iteration, ordered.iterations_per_clock) == (7, 7, 0, 1)
     assert (ordered.clocks_mhz, ordered.ranks, ordered.first_only) == ((1400, 1200, 1000, 800), (0, 1), ())
     assert (ordered.is_profile, ordered.num_round, ordered.num_steps) == (True, CARRIED_ROUND, 4)
@@ -209,23 +215,26 @@ def test_stages_that_do_not_follow_are_profiled_anew() -> None:
     assert said.sentence.endswith(
         "(ranks of stage 1 do not compute alike, or do not say what they compute): profiling anew"
     )
+    assert use_stages(job) == [], "it is said once"
+    keep_stages(job, job.profiling.stages)
+    assert len(use_stages(job)) == 1, "in another shape they may follow"
 
 
 @pytest.mark.parametrize(
     ("num_estimated", "sentence"),
     [
         (0, "the profile of all 2 stages is used as it was measured in another shape: no sweep"),
-        (2, "the profile of all 2 stages follows from others by their layers, to within 1.5 %: no sweep"),
+        (2, "the profile of all 2 stages follows from others by their layers, to within 8.0 %: no sweep"),
         (
             1,
             "the profile of 1 of 2 stages is used as it was measured in another shape, and that of 1 follows from "
-            "others by their layers, to within 1.5 %: no sweep",
+            "others by their layers, to within 8.0 %: no sweep",
         ),
     ],
 )
 def test_what_stands_for_a_sweep_is_said(num_estimated: int, sentence: str) -> None:
     stages = stages_of_job(know(fleet_planning().job))
-    assert _sentence(StagesOfShape(stages=stages, num_estimated=num_estimated, doubt=0.015)) == sentence
+    assert _sentence(StagesOfShape(stages=stages, num_estimated=num_estimated, doubt=0.08)) == sentence
 
 
 # ---- planned ahead ---------------------------------------------------------------------------------------------------
@@ -293,25 +302,6 @@ def test_a_rank_of_another_shape_is_what_a_rank_of_its_stage_is_now() -> None:
     (asked,) = request_ahead(job, NOW_S)
     assert isinstance(asked, StartPlanning)
     assert asked.request.menu_mhz == (1300, 1200)
-
-
-def test_nothing_is_planned_ahead_for_stages_that_are_not_known() -> None:
-    job = idle()
-    job.members.fingerprints.clear()
-    assert request_ahead(job, NOW_S) == []
-    assert job.planning.ahead.looked_at is not None
-
-
-@pytest.mark.parametrize(("num_made", "num_gone"), [(7, 0), (8, 1)])
-def test_eight_plans_are_kept_for_shapes_to_come(num_made: int, num_gone: int) -> None:
-    job = idle()
-    result = PlanResult(request_id=1, revision=1, summary=summary(), tables=(), frontier_npz=b"", profile_csv=b"")
-    for number in range(num_made + 1):
-        job.planning.ahead.pending = (1, str(number))
-        (kept,) = keep_ahead(job, result)
-    assert kept == Persist(facts=(result.made_ahead(str(num_made)),), drop=("ahead/0/",) * num_gone)
-    assert len(job.planning.ahead.made) == 8
-    assert job.planning.ahead.pending is None
 
 
 @pytest.mark.parametrize("transient", [False, True])

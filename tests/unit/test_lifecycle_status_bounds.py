@@ -160,6 +160,7 @@ def test_a_pipelines_figures_are_of_the_plan_that_it_follows() -> None:
             assert (one.planned_time_s, one.planned_energy_j) == pytest.approx((planned_s, planned_j))
         assert tuple(one.is_waiting for one in pipelines) == is_waiting
         assert [one.table_revision for one in pipelines] == [1, 5 if own_revisions else 1]
+    assert (job_status(job).fastest_s, job_status(job).t_star_s) == (1.0, 1.2)
     job.plan = None
     assert [(one.planned_time_s, one.is_waiting) for one in job_status(job).pipelines] == [(0.0, False)] * 2
 
@@ -175,13 +176,3 @@ def test_the_worst_verdicts_are_shown_with_their_age_and_whether_operators_say_o
     assert [one.is_muted for one in verdicts[:4]] == [False, True, True, False]
     job.now_s = 0.5
     assert job_status(job).verdicts[0].age_s == 0.0
-
-
-def test_eight_troubles_of_ranks_are_shown_and_those_of_the_job_besides() -> None:
-    job = fleet_enforcing(dp=5).job
-    for rank, state in job.members.ranks.items():
-        state.trouble = f"trouble {rank}"
-    job.measured.self_check.sentence = "iterations take longer"
-    *of_ranks, of_job = job_status(job).troubles
-    assert len(of_ranks) == 8
-    assert of_job == "iterations take longer"

@@ -150,13 +150,6 @@ def test_ranks_beside_a_straggler_are_planned_for_where_they_clearly_take_longer
     assert [one.pp_rank for one in _slow_ranks(capped, 1)] == [1], "the same cap may hold them"
 
 
-@pytest.mark.parametrize(("least", "most", "factor"), [(1.1, 1.3, 1.2), (1.25, 1.3, 1.25), (1.05, 1.15, 1.15)])
-def test_a_stragglers_degree_counts_as_far_as_its_newest_times_agree(least: float, most: float, factor: float) -> None:
-    job = judged(slow())
-    job.enforcement.guard.ratios[3] = deque([least, least, least, most, most], maxlen=5)
-    assert _slow_ranks(job, 1) == (SlowRank(pp_rank=1, factor=factor),)
-
-
 def test_a_group_is_as_slow_as_the_rank_that_usually_is_the_slowest() -> None:
     job = job_of(1, tp=2)
     for rank, ratios in ((0, (1.0, 1.0, 1.10, 1.5, 1.5)), (1, (1.12, 1.12, 1.12, 1.12, 1.13))):

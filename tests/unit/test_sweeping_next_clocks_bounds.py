@@ -12,7 +12,7 @@ from perseus_dist.planner.lifecycle.sweeping.next_clocks import (
     first_clocks,
     next_clocks,
 )
-from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
+from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step
 
 MENU_MHZ = (2000, 1500, 1250, 1000, 750, 500)
 MEASURED_MHZ = (2000, 1000, 500)
@@ -105,13 +105,6 @@ def test_a_jump_is_looked_for_with_one_clock_in_a_round() -> None:
         assert next_clocks(FINE_MHZ, [jumps], max_doubt=0.1, num_clocks=num_clocks) == expected
 
 
-def test_clocks_are_chosen_between_those_that_all_curves_have() -> None:
-    jumps = curve((1.0, 0.9, 1.8), (110.0, 120.0, 130.0))
-    other = curve((1.0, 1.1, 1.8), (110.0, 120.0, 130.0), clocks_mhz=(2000, 1500, 500))
-    assert next_clocks(MENU_MHZ, [jumps, other], max_doubt=0.1, num_clocks=3) == ()
-    assert next_clocks(MENU_MHZ, [jumps], max_doubt=0.1, num_clocks=3) == (1500,)
-
-
 @pytest.mark.parametrize(
     ("last_j", "errors_j", "is_lower"),
     [
@@ -130,20 +123,5 @@ def test_a_lower_clock_is_measured_where_energy_clearly_falls_at_the_end_of_some
     assert _lower_clock(menu_mhz, (1400, 1200, 1000), [level, falls]) == (850 if is_lower else 0)
 
 
-def test_no_clock_is_lower_than_the_lowest_of_the_menu_and_none_that_was_measured_is_asked_for() -> None:
-    falls = curve((1.0, 1.4), (100.0, 50.0), clocks_mhz=(1400, 1000))
-    assert _lower_clock((1400, 1200, 1000), (1400, 1000), [falls]) == 0
-    assert _lower_clock((1400, 1200, 1000, 600), (1400, 1000), [falls]) == 600
-    assert _lower_clock((1400, 1200, 1000, 700), (1400, 1000), [falls]) == 700
-    for num_clocks, expected in ((0, ()), (1, (600,))):
-        found = next_clocks((1400, 1200, 1000, 600), [falls], max_doubt=1.0, num_clocks=num_clocks)
-        assert found == expected
-
-
 def test_from_four_replicas_on_each_clock_has_two_witnesses() -> None:
     assert [clocks_of_a_step(num) for num in range(1, 9)] == [1, 2, 3, 2, 2, 3, 3, 4]
-
-
-def test_the_clocks_of_a_step_go_round_so_that_most_of_them_have_a_new_witness() -> None:
-    seen = {1200: {0, 1, 2}, 1000: {0, 2}}
-    assert shares((1400, 1200, 1000), (0, 1, 2), seen) == {0: (1200,), 1: (1000,), 2: (1400,)}

@@ -36,17 +36,6 @@ def test_a_sweep_pauses_for_ranks_that_are_away_unless_a_replica_measures_the_sa
     assert 1 not in sweep.missing_mhz or dp == 1
 
 
-def test_a_paused_sweep_goes_on_once_all_that_it_needs_have_reported() -> None:
-    job, sweep = sweeping({0: {1000}, 1: {1200}}, iteration=91)
-    sweep.is_paused, sweep.away_since_s = True, NOW_S
-    for rank in (0, 1):
-        assert advance_sweep(job, NOW_S) == []
-        assert sweep.away_since_s is None
-        job.members.ranks[rank].has_reported = True
-    effects = advance_sweep(job, NOW_S)
-    assert said(effects) == "all that are needed are back: sweep 4 takes what is left"
-
-
 def test_a_sweep_whose_samples_other_pipelines_have_measured_is_complete() -> None:
     job, sweep = sweeping({1: {1000}}, iteration=91)
     sweep.is_paused, sweep.away_since_s = True, NOW_S - 5.0
@@ -77,14 +66,6 @@ def test_a_replica_stands_for_another_where_it_has_measured_or_is_there_to(
     assert _has_replica(job, sweep, 1) == has_replica
     del job.members.places[1]
     assert not _has_replica(job, sweep, 1), "the planner was restarted, and it has not come back"
-
-
-def test_ranks_of_other_stages_or_of_the_same_group_are_no_replicas() -> None:
-    for pp, tp in ((2, 1), (1, 2)):
-        _, sweep = sweeping({1: {1000}})
-        job = job_of(1, pp=pp, tp=tp)
-        job.profiling.samples = {3: {0: measured(ALL_MHZ), 1: measured(ALL_MHZ)}}
-        assert not _has_replica(job, sweep, 1)
 
 
 def test_eight_ranks_are_named_and_more_are_counted() -> None:
@@ -175,20 +156,6 @@ def test_a_first_round_stops_where_energy_has_risen_since_a_clock_was_measured_b
 
 
 # ---- sweeps beyond the first -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("menu_mhz", "is_swept"), [((1400, 1200), True), ((1400,), False), ((), False)])
-def test_stages_are_measured_again_where_their_ranks_have_a_choice_of_clocks(
-    menu_mhz: tuple[int, ...], *, is_swept: bool
-) -> None:
-    job = ready(job_of(2, pp=2, menu_mhz=menu_mhz))
-    job.members.ranks[3].stream = None
-    effects = measure_again(job, (1,), NOW_S, "for a test")
-    assert [one.ranks for one in ordered_by(effects)] == ([(1,)] if is_swept else [])
-    assert (job.phase is Phase.REPROFILING) == is_swept
-    if is_swept:
-        assert ordered_by(effects)[0].is_profile
-        assert job.profiling.reprofiled_at_s == NOW_S
 
 
 def test_who_cannot_set_clocks_measures_at_the_clock_that_all_stages_have_as_their_maximum() -> None:

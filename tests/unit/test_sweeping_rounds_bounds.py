@@ -1,6 +1,5 @@
 """The rounds of a series at their limits: how many clocks, who measures them, and what is measured again."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -10,26 +9,18 @@ from test_sweeping_next_clocks_bounds import curve
 from test_sweeping_samples_bounds import begun
 from test_sweeping_witnesses_bounds import sample, taken
 
-from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Gpu
 from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
-from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling, TakenSamples
+from perseus_dist.planner.job.state.profiling import TakenSamples
 from perseus_dist.planner.lifecycle.sweeping.rounds import (
-    _disturbed_once,
     _held_back_to,
     _unsteady,
-    _up_to,
-    are_partly_measured,
     first_round,
-    menus_mhz,
     next_round,
-    note_reading,
-    settable_clocks_mhz,
 )
-from perseus_dist.straggler.evidence.gpu_evidence import REASON_SW_THERMAL
 from perseus_dist.straggler.layout import RankCoords
 
 MENU_MHZ = tuple(range(1400, 700, -100))
@@ -59,21 +50,6 @@ def set_menu(job: Job, rank: int, menu_mhz: tuple[int, ...]) -> None:
 
 
 # ---- the first round -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("num", "stride"), [(1, 1), (6, 1), (7, 2), (12, 2), (13, 3)])
-def test_a_menu_is_thinned_out_to_no_more_clocks_than_a_sweep_may_choose_from(num: int, stride: int) -> None:
-    menu_mhz = FINE_MHZ[:num]
-    job = job_of(pp=2, menu_mhz=menu_mhz, policy=Policy(max_sweep_clocks=6))
-    set_menu(job, 1, ())
-    assert menus_mhz(job, (0, 1)) == {0: menu_mhz[::stride], 1: ()}
-
-
-def test_a_stage_is_measured_at_clocks_that_all_its_ranks_can_be_set_to() -> None:
-    job = job_of(2, menu_mhz=(1400, 1200, 1000))
-    set_menu(job, 1, (1300, 1200, 1000))
-    assert settable_clocks_mhz(job, (0, 1)) == (1200, 1000)
-    assert settable_clocks_mhz(job, ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -132,30 +108,6 @@ def test_a_stage_is_held_back_to_the_highest_clock_that_one_of_its_replicas_reac
     assert _held_back_to(job, {}) == 0
 
 
-@pytest.mark.parametrize(
-    ("held_mhz", "expected"),
-    [(0, {1400, 1200, 1000}), (1200, {1200, 1000}), (1199, {1199, 1000}), (900, {900})],
-)
-def test_a_stage_that_is_held_back_is_measured_at_what_it_reaches(held_mhz: int, expected: set[int]) -> None:
-    assert _up_to(held_mhz, {1400, 1200, 1000}) == expected
-
-
-def test_a_reading_at_the_sweeps_maximum_clock_tells_what_a_rank_reaches() -> None:
-    profiling = Profiling()
-    profiling.sweep = ActiveSweep(ordered=begun(3), missing_mhz={}, attempts=1)
-    hot = GpuSample(requested_mhz=1400, clock_mhz=1399, event_reasons=REASON_SW_THERMAL)
-    for reading, reached_mhz in (
-        (hot, 1399),
-        (replace(hot, requested_mhz=1399, clock_mhz=1300), 1399),
-        (replace(hot, requested_mhz=1500, clock_mhz=1300), 1300),
-        (replace(hot, clock_mhz=1400), None),
-    ):
-        note_reading(profiling, 1, reading)
-        assert profiling.reached_mhz.get(1) == reached_mhz
-        note_reading(profiling, 2, reading)
-        assert 2 not in profiling.reached_mhz, "it has no part in the sweep"
-
-
 # ---- disturbed measurements ------------------------------------------------------------------------------------------
 
 
@@ -175,17 +127,6 @@ def test_runs_at_a_clock_are_unsteady_that_scatter_thrice_as_much_as_usual_and_m
 ) -> None:
     """Of times of 2 s, of which 0.3 % are a little."""
     assert _unsteady(curve((2.0,) * 4, (1.0,) * 4, time_errors_s=errors_s)) == unsteady
-
-
-def test_a_disturbed_measurement_is_taken_again_once() -> None:
-    clocks_mhz = (1400, 1200, 1000, 900)
-    slow = curve((1.0, 1.5, 1.4, 1.5), (1.0,) * 4, clocks_mhz=clocks_mhz)
-    unsteady = curve((1.0, 1.1, 1.4, 1.5), (1.0,) * 4, clocks_mhz=clocks_mhz, time_errors_s=(0.001, 0.001, 0.05, 0.001))
-    once = {clock: Counter({0: 1}) for clock in clocks_mhz}
-    assert _disturbed_once([slow, unsteady], once) == {1200, 1000}
-    assert _disturbed_once([slow, unsteady], once | {1200: Counter({0: 1, 1: 1})}) == {1000}
-    assert _disturbed_once([slow, unsteady], once | {1000: Counter({0: 2})}) == {1200}
-    assert _disturbed_once([slow, unsteady], {}) == set()
 
 
 # ---- the next round --------------------------------------------------------------------------------------------------
@@ -220,17 +161,6 @@ def swept_job(
 ALL_MHZ = (1400, 1200, 1000)
 
 
-def test_a_profile_that_is_good_enough_is_measured_no_more() -> None:
-    assert next_round(swept_job({0: ALL_MHZ}), 3) == {}
-    assert next_round(swept_job({0: (1400, 1200), 1: (1400, 1000)}), 3) == {}
-
-
-def test_what_a_replica_measured_that_is_not_believed_is_measured_by_others_behind_their_maximum() -> None:
-    job = swept_job({0: (1400, 1000), 1: (1400, 1200)})
-    job.profiling.samples[3][1] = measured((1400, 1200), factor=1.1)
-    assert next_round(job, 3) == {0: (1400, 1200)}
-
-
 @pytest.mark.parametrize(
     ("of_ranks", "steps"),
     [
@@ -254,15 +184,6 @@ def test_ranks_that_are_away_or_cannot_set_clocks_measure_nothing_more(change: s
     elif change:
         job.members.ranks[0].control = "observe"
     assert next_round(job, 3) == dict.fromkeys(range(1, 2) if change else range(2), (1400,))
-
-
-@pytest.mark.parametrize(("max_measured", "more_mhz"), [(2, ()), (3, ()), (4, (900,)), (6, (1300, 1100, 900))])
-def test_a_series_measures_no_more_clocks_than_it_may(max_measured: int, more_mhz: tuple[int, ...]) -> None:
-    """Energy still falls at the lowest clock, and 0.6 % are in doubt between the others."""
-    job = swept_job({0: ALL_MHZ}, policy=Policy(max_measured_clocks=max_measured, max_saving_doubt=0.005))
-    told = zip(ALL_MHZ, (100.0, 80.0, 70.0), strict=True)
-    job.profiling.samples[3][0] = [taken(mhz, sample(1400 / mhz, energy_j=energy_j)) for mhz, energy_j in told]
-    assert next_round(job, 3) == ({0: (1400, *more_mhz)} if more_mhz else {})
 
 
 def test_a_clock_at_which_one_measurement_was_disturbed_is_measured_again() -> None:
@@ -291,17 +212,3 @@ def test_stages_on_gpus_of_other_models_are_asked_for_their_own_clocks() -> None
     assert next_round(job, 3) == {0: (1400, 1200)}
     job.profiling.samples[3][1] = measured((1300,))
     assert next_round(job, 3) == {0: (1400, 1200)}, "its sweep was stopped there"
-
-
-def test_a_round_takes_longer_where_it_repeats_a_clock_that_missed_a_computation() -> None:
-    job = swept_job({0: ALL_MHZ, 1: ALL_MHZ}, pp=2)
-    job.profiling.samples[3][0] = measured((1400, 1000), kinds="FB") + measured((1200,))
-    expected: list[tuple[dict[int, tuple[int, ...]], bool]] = [
-        ({0: (1400, 1200)}, True),
-        ({0: (1400, 1000, 1200)}, True),
-        ({0: (1200, 1000)}, False),  # all begin with their highest clock
-        ({0: (1400,)}, False),
-        ({1: (1400, 1200)}, False),
-    ]
-    for steps, is_partly in expected:
-        assert are_partly_measured(job, 3, steps) == is_partly

@@ -14,7 +14,6 @@ from perseus_dist.planner.lifecycle.sweeping.series_samples import (
     clock_of_step,
     drop_replaced,
     has_risen,
-    keep_samples,
 )
 from perseus_dist.straggler.layout import RankCoords
 
@@ -55,20 +54,6 @@ def received(sequence: int, clock_mhz: int = 1400, *, series: int = 3, last: boo
     return SamplesReceived(
         rank=0, pp_rank=0, dp_rank=0, tp_rank=0, incarnation=7, series=series, clock_mhz=clock_mhz, samples=told
     )
-
-
-def test_a_step_is_there_with_the_last_of_its_samples_in_the_series_under_way() -> None:
-    for series, last, missing_mhz in ((3, True, {1000}), (3, False, {1400, 1000}), (2, True, {1400, 1000})):
-        profiling = Profiling(sweeps={3: begun(3)})
-        profiling.sweep = ActiveSweep(ordered=begun(3), missing_mhz={0: {1400, 1000}}, attempts=1)
-        keep_samples(profiling, received(5, series=series, last=last))
-        keep_samples(profiling, received(4, 1300, series=series, last=last))
-        assert profiling.sweep.missing_mhz == {0: missing_mhz}
-        assert profiling.acked_samples == {(0, 7): 5}
-        assert [one.clock_mhz for one in profiling.samples[series][0]] == [1400, 1300]
-    profiling = Profiling()
-    keep_samples(profiling, received(1))
-    assert profiling.samples.keys() == {3}, "without a sweep, too, as when a job is restored"
 
 
 def test_a_series_replaces_what_its_ranks_measured_before_but_for_saved_profiles_and_later_series() -> None:
@@ -152,15 +137,6 @@ def test_a_sweep_stops_where_each_computation_drew_more_at_two_clocks_than_at_it
     energies_j: dict[int, tuple[float | None, ...]], *, has_risen_again: bool
 ) -> None:
     assert has_job_risen(measured_job(energies_j)) == has_risen_again
-
-
-def test_energies_at_a_clock_are_means_and_what_a_computation_has_at_other_clocks_alone_stops_nothing() -> None:
-    job = measured_job({0: RISES, 1: RISES})
-    of_series = job.profiling.samples[3]
-    of_series[1].append(taken(1100, sample(1.0, energy_j=4.0)))  # with 5.5 J before: the mean is less than 5 J
-    assert not has_job_risen(job)
-    of_series[1][-1] = taken(1000, sample(1.0, kind="B", energy_j=4.0))
-    assert not has_job_risen(job), "a backward was measured where one stage alone has been"
 
 
 def test_constants_do_not_keep_a_sweep_from_stopping_nor_stop_it_where_places_are_not_known() -> None:

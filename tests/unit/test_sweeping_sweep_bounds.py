@@ -8,7 +8,7 @@ from test_sweeping_rounds_bounds import ALL_MHZ, job_of, measured
 from test_sweeping_samples_bounds import begun, received
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.messages.from_planner import ProfileAck, StopSweep, Sweep
+from perseus_dist.messages.from_planner import StopSweep, Sweep
 from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
@@ -96,6 +96,17 @@ def test_a_clock_is_held_until_the_meters_ticks_and_the_changes_of_clocks_are_sm
     assert iterations_per_clock(job, is_profile=True, is_repeated=True) == max(2, num)
 
 
+@pytest.mark.parametrize(
+    ("text", "num"), [("0LOAD 0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1", 2), ("0F0 0F1 0B0 0B1\n1LOAD 1F0 1B0 1F1 1B1", 1)]
+)
+def test_a_clock_is_held_for_two_iterations_where_the_first_stage_begins_with_what_it_runs_once(
+    text: str, num: int
+) -> None:
+    job = ready(job_of(), time_s=9.0)
+    job.schedule_text = text
+    assert iterations_per_clock(job, is_profile=True) == num
+
+
 @pytest.mark.parametrize(("first_only_mhz", "first_only"), [(1400, (3,)), (1300, ())])
 def test_a_series_begins_with_a_sweep_that_all_have_heard_of(first_only_mhz: int, first_only: tuple[int, ...]) -> None:
     job = ready(job_of(2, pp=2))
@@ -171,18 +182,6 @@ def told(sequence: int, sweep_id: int = 3, *, last: bool = True) -> ProfileSampl
     return replace(received(sequence).samples, sweep_id=sweep_id, last=last)
 
 
-def test_samples_that_nobody_waits_for_are_acknowledged_behind_those_that_came_before() -> None:
-    job, _ = sweeping({0: {1400}})
-    ack = Send(stream=0, message=ProfileAck(sequence=1))
-    for sweep_id, highest in ((9, 9), (5, 9)):
-        unwanted, *rest = record_samples(job, job.members.ranks[0], 0, told(1, sweep_id))
-        assert isinstance(unwanted, Log)
-        assert rest == [ack]
-        assert job.profiling.sweep_id == highest, "no later sweep has its number"
-    job.profiling.acked_samples[0, 1] = 1
-    assert record_samples(job, job.members.ranks[0], 0, told(1, 9))[1:] == [Persist(), ack]
-
-
 @pytest.mark.parametrize(("has_plan", "last", "is_ended"), [(0, 1, 1), (0, 0, 0), (1, 1, 0)])
 def test_a_saved_profile_is_there_with_its_last_samples_and_of_use_before_a_plan_alone(
     *, has_plan: bool, last: bool, is_ended: bool
@@ -192,17 +191,6 @@ def test_a_saved_profile_is_there_with_its_last_samples_and_of_use_before_a_plan
     record_samples(job, job.members.ranks[0], 0, told(1, SAVED_PROFILE, last=last))
     assert (SAVED_PROFILE in job.profiling.ended_series) == is_ended
     assert (SAVED_PROFILE in job.profiling.samples) != has_plan
-
-
-def test_samples_that_come_again_are_stored_again_and_count_once() -> None:
-    job, _ = sweeping({0: {1400}})
-    del job.profiling.samples[3]
-    for sequence, num_kept in ((1, 1), (1, 1), (2, 2), (1, 2), (2, 2)):
-        persisted, acked = record_samples(job, job.members.ranks[0], 0, told(sequence))
-        assert isinstance(persisted, Persist)
-        assert acked == Send(stream=0, message=ProfileAck(sequence=sequence))
-        assert len(job.profiling.samples[3][0]) == num_kept
-    assert 3 not in job.profiling.ended_series
 
 
 # ---- what is missing -------------------------------------------------------------------------------------------------
@@ -237,18 +225,6 @@ def test_samples_are_asked_for_three_times_and_a_plan_is_kept_rather_than_a_part
     assert (3 in job.profiling.samples) != is_discarded
     if is_over:
         assert said(effects) == "ranks 0 sent no samples in 3 sweeps: planning without them"
-
-
-def test_nothing_is_awaited_from_ranks_that_cannot_set_clocks_any_more() -> None:
-    job, sweep = sweeping({0: {1000}, 1: {1000}})
-    job.members.ranks[0].control, sweep.over_since_s = "observe", 0.0
-    effects = advance_sweep(job, NOW_S)
-    assert [(one.ranks, one.first_only) for one in ordered_by(effects)] == [((), (1,))]
-    job, sweep = sweeping({0: {1000}})
-    job.members.ranks[0].control, sweep.over_since_s = "observe", 0.0
-    effects = advance_sweep(job, NOW_S)
-    assert said(effects) == "sweep 3 is complete but for ranks without rights"
-    assert has_ended(job, effects)
 
 
 def test_a_sweep_stops_once_none_of_its_ranks_has_been_able_to_set_clocks_for_a_while() -> None:

@@ -69,22 +69,6 @@ def test_a_replica_is_believed_that_is_slower_by_less_than_a_share_and_what_runs
     assert believed_ranks(of_ranks, ONE_STAGE) == (frozenset({0, 1}) if is_believed else frozenset({0}))
 
 
-def test_a_replica_is_judged_at_the_maximum_clock_by_all_computations_that_each_of_its_likes_has_measured() -> None:
-    f, slow_f = sample(1.0), sample(1.1)
-    b, fast_b = sample(2.0, kind="B"), sample(1.9, kind="B")
-    places = ONE_STAGE | {3: RankCoords(1, 0, 0), 4: RankCoords(0, 0, 1)}
-    of_ranks = {
-        0: [taken(1400, f, b), taken(1000, f, b)],
-        1: [taken(1400, slow_f, fast_b), taken(1000, slow_f, b)],
-        2: [taken(1400, f, b), taken(1000, slow_f, slow_f)],
-        3: [taken(1400, slow_f, b)],
-        4: [taken(1400, slow_f, b)],
-    }
-    assert believed_ranks(of_ranks, places) == frozenset(range(5))
-    of_ranks[2] = [taken(1400, f)]
-    assert believed_ranks(of_ranks, places) == frozenset(range(5)) - {1}, "of forwards alone it is slower"
-
-
 def test_who_measured_nothing_at_the_maximum_clock_is_believed_and_nobody_whose_place_is_not_known() -> None:
     f, slow_f = sample(1.0), sample(1.5)
     of_ranks = {0: [taken(1400, f)], 1: [taken(1000, slow_f)], 2: [taken(1400, slow_f)], 7: [taken(1400, f)]}
@@ -111,20 +95,6 @@ def test_a_rank_is_in_another_state_where_the_maximum_clock_clearly_takes_anothe
 ) -> None:
     samples = [taken(1400, before), taken(1000, before), taken(1400, now), taken(900, now)]
     assert of_newest_state({3: samples}) == {3: samples[2:] if has_changed else samples}
-
-
-def test_what_was_missed_at_the_maximum_clock_tells_of_no_change() -> None:
-    f, slow_f, b = sample(1.0), sample(1.1), sample(1.2, kind="B")
-    for missed in (taken(1400), taken(1400, b), taken(1400, sample(1.0, kind=CONSTANT))):
-        samples = [taken(1400, f), taken(1000, f), missed]
-        assert of_newest_state({0: samples})[0] == samples
-    samples = [taken(1400, f), taken(1000, f), taken(1400), taken(1400, slow_f), taken(900, slow_f)]
-    assert of_newest_state({0: samples})[0] == samples[3:], "compared with the newest that was measured"
-
-
-def test_samples_of_a_saved_profile_have_no_clock_of_their_own_and_are_kept() -> None:
-    samples = [taken(0, sample(1.0)), taken(0, sample(2.0))]
-    assert of_newest_state({0: samples, 1: []}) == {0: samples, 1: []}
 
 
 # ---- witnesses and curves --------------------------------------------------------------------------------------------
@@ -179,12 +149,3 @@ def test_errors_of_a_mean_shrink_with_runs_and_with_measurements() -> None:
     assert curve.energies_j == pytest.approx((11.0, 100.0))
     assert curve.time_errors_s == pytest.approx(((0.01 + 0.02 + 0.03) / 3 / math.sqrt(3), 0.0))
     assert curve.energy_errors_j == pytest.approx((0.7 / math.sqrt(3), 0.0))
-
-
-def test_each_computation_of_a_stage_has_a_curve_of_the_ranks_that_are_believed() -> None:
-    places = {0: RankCoords(0, 0, 0), 1: RankCoords(1, 0, 0), 2: RankCoords(1, 1, 0)}
-    own = [taken(1400, sample(1.0), sample(2.0, kind="B"), sample(3.0, chunk=1), sample(9.0, kind=CONSTANT))]
-    found = curves({0: own, 1: own[:1], 2: [taken(1400, sample(0.5))]}, places, (0, 1), 80.0)
-    assert found.keys() == {0, 1}
-    for of_stage in found.values():
-        assert [one.times_s for one in of_stage] == [(2.0,), (1.0,), (3.0,)]
