@@ -14,6 +14,7 @@ from perseus_dist.fingerprint import Fingerprint, Workload
 from perseus_dist.planner.job.facts.runs import FingerprintKnown, JobRegistered
 from perseus_dist.planner.job.facts.sweeps import CARRIED_ROUND, SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, StartPlanning
 from perseus_dist.planner.lifecycle.shape_change.ahead import (
     handle_ahead_failure,
@@ -30,6 +31,7 @@ from perseus_dist.planner.lifecycle.shape_change.carry import (
     use_stages,
     works_of_job,
 )
+from perseus_dist.planner.lifecycle.sweeping.series_samples import keep_samples
 from perseus_dist.planner.shapes.stage_estimates import StagesOfShape
 from perseus_dist.planner.worker.plan_request import PlanResult
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
@@ -112,6 +114,17 @@ def test_an_estimate_of_blocking_power_and_rows_of_saved_profiles_are_not_kept_o
     rows = tuple(replace(row, stage=0) for row in one.samples.samples)
     job.profiling.samples[1][0][1] = replace(one, samples=replace(one.samples, samples=rows))
     assert [len(stage.samples) for stage in stages_of_job(job)] == [6, 8]
+
+
+def test_stages_that_were_kept_are_known_of_a_job_that_is_restored() -> None:
+    job = know(fleet_planning().job)
+    stages = stages_of_job(job)
+    facts = [fact for fact in facts_of(keep_stages(job, stages)) if isinstance(fact, SamplesReceived)]
+    restored = Profiling()
+    for fact in (*facts, replace(facts[0], work=None)):
+        keep_samples(restored, fact)
+    assert restored.stages == stages
+    assert restored.samples == {}
 
 
 def test_a_group_takes_as_long_as_its_slowest_gpu_and_draws_on_average() -> None:

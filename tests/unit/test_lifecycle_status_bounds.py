@@ -120,7 +120,7 @@ def test_a_job_before_its_plan_has_figures_of_its_baseline_and_its_sweep_alone()
     status = job_status(job)
     (pipeline,) = status.pipelines
     assert (status.table_revision, status.switch_revision, status.fastest_s, status.t_star_s) == (0, 0, 0.0, 0.0)
-    assert (status.predicted_saving_low, status.predicted_saving_high) == (0.0, 0.0)
+    assert (status.predicted_saving_low, status.predicted_saving_high, status.refused_reports) == (0.0, 0.0, 0)
     assert (pipeline.table_revision, pipeline.point, pipeline.planned_time_s, pipeline.planned_energy_j) == (
         0,
         -1,

@@ -269,7 +269,7 @@ def test_nobody_is_judged_without_a_detector_for_the_table_in_force(case: str) -
 
 @pytest.mark.parametrize("was_kept", [False, True])
 def test_a_switch_that_was_kept_is_decided_anew_once_it_is_known_who_is_slow(*, was_kept: bool) -> None:
-    job = watched()
+    job = watched(is_ripe=True)
     job.detection.keeps_switch = was_kept
     assert why_switched(job) == (KNOWN_AGAIN if was_kept else "")
     assert not job.detection.keeps_switch
