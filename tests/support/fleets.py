@@ -5,6 +5,24 @@ from functools import cache
 
 from test_planner_lifecycle import Fleet
 
+from perseus_dist.planner.job.facts.sweeps import SweepBegun
+from perseus_dist.planner.job.state.profiling import ActiveSweep
+
+
+def short_sweep() -> ActiveSweep:
+    """Of one rank at one clock, in one iteration."""
+    ordered = SweepBegun(
+        sweep_id=1,
+        series=1,
+        first_iteration=0,
+        iterations_per_clock=1,
+        clocks_mhz=(1400,),
+        ranks=(0,),
+        first_only=(),
+        is_profile=True,
+    )
+    return ActiveSweep(ordered=ordered, missing_mhz={}, attempts=1)
+
 
 def fleet_profiling(*, dp: int = 1) -> Fleet:
     """In its first sweep."""

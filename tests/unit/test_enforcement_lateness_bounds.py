@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 
 import pytest
+from fleets import short_sweep
 from test_enforcement_plan_choice_bounds import job, report_slow, slow, vary
 from test_enforcement_switching_bounds import said
 from test_lifecycle_baseline_bounds import iteration
 
 from perseus_dist.messages.from_agent import IterationReport, KindTime
 from perseus_dist.messages.terms import T_MIN, Target
-from perseus_dist.planner.job.facts.sweeps import SweepBegun
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
-from perseus_dist.planner.job.state.profiling import ActiveSweep
 from perseus_dist.planner.lifecycle.enforcement.promise import (
     correct_target,
     excess_over_target,
@@ -62,17 +61,7 @@ def compute(made: Job, ratios: Sequence[float]) -> None:
 
 def sweep(made: Job) -> None:
     """Clocks are measured."""
-    ordered = SweepBegun(
-        sweep_id=1,
-        series=1,
-        first_iteration=0,
-        iterations_per_clock=1,
-        clocks_mhz=(1400,),
-        ranks=(0,),
-        first_only=(),
-        is_profile=True,
-    )
-    made.profiling.sweep = ActiveSweep(ordered=ordered, missing_mhz={}, attempts=1)
+    made.profiling.sweep = short_sweep()
 
 
 # ---- what is late ----------------------------------------------------------------------------------------------------

@@ -4,18 +4,17 @@ import math
 from dataclasses import replace
 
 import pytest
+from fleets import short_sweep
 from test_planner_predicted_saving_bounds import job as planned_job
 from test_web_timeline import times
 
 from perseus_dist.messages.terms import NO_POINT, T_MIN, Target
 from perseus_dist.planner.job.facts.decisions import PaceChosen, TargetChosen
 from perseus_dist.planner.job.facts.runs import JobRegistered
-from perseus_dist.planner.job.facts.sweeps import SweepBegun
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_history import MAX_EVENTS, JobHistory
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.measured_iterations import MeasuredIterations, measured_iterations
-from perseus_dist.planner.job.state.profiling import ActiveSweep
 from perseus_dist.planner.job.state.progress import Iteration
 from perseus_dist.planner.job.timelines import MAX_PIPELINES, Timelines
 
@@ -140,24 +139,10 @@ def test_a_job_has_as_many_ranks_as_its_sizes_say() -> None:
 
 
 def test_a_job_is_swept_where_a_sweep_can_set_clocks() -> None:
-    sweep = ActiveSweep(
-        ordered=SweepBegun(
-            sweep_id=1,
-            series=1,
-            first_iteration=0,
-            iterations_per_clock=1,
-            clocks_mhz=(1400,),
-            ranks=(0,),
-            first_only=(),
-            is_profile=True,
-        ),
-        missing_mhz={},
-        attempts=1,
-    )
     for phase in Phase:
         made = job(phase)
         assert not made.is_swept
-        made.profiling.sweep = sweep
+        made.profiling.sweep = short_sweep()
         assert made.is_swept == (phase not in (Phase.REGISTERING, Phase.WARMING_UP)), phase
         made.spec = replace(SPEC, granularity="iteration")
         assert not made.sees_instructions

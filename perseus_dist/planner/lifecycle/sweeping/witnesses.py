@@ -37,7 +37,7 @@ def of_newest_state(taken: Mapping[int, list[TakenSamples]]) -> dict[int, list[T
 
 
 def believed_ranks(taken: TakenOfRanks, places: Mapping[int, RankCoords]) -> frozenset[int]:
-    """Ranks that were not clearly slower at the maximum clock than a replica of theirs; all of a stage if all were.
+    """Ranks that were not clearly slower at the maximum clock than a replica of theirs: at least one of each stage.
 
     Args:
         taken: The samples of a series.
@@ -61,12 +61,7 @@ def believed_ranks(taken: TakenOfRanks, places: Mapping[int, RankCoords]) -> fro
             for rank, (time_s, error_s) in totals.items()
             if time_s > (1 + _SLOW_SHARE) * least_s + ALIKE_SIGMAS * math.hypot(error_s, least_error_s)
         }
-    well = {(places[rank].pp_rank, places[rank].tp_rank) for rank in taken if rank in places and rank not in slow}
-    return frozenset(
-        rank
-        for rank in taken
-        if rank in places and (rank not in slow or (places[rank].pp_rank, places[rank].tp_rank) not in well)
-    )
+    return frozenset(rank for rank in taken if rank in places and rank not in slow)
 
 
 def witnesses(
