@@ -3,6 +3,7 @@
 The counters of most windows here tick so often that nothing is rounded off beside them.
 """
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -207,9 +208,9 @@ def test_the_first_iteration_behind_a_window_may_be_on_its_way_to_what_was_befor
     assert as_before.plan(1, 2.4, plan=SLOW).kept.after_j == (PLANNED_J,) * 2
 
 
-def test_a_window_with_nothing_known_behind_it_shows_nothing_of_what_was_before() -> None:
+def test_a_window_with_nothing_known_behind_it_shows_what_was_before() -> None:
     iterations = Iterations(Saving()).plan(10).full().end()
-    assert iterations.saved_j == pytest.approx(10 * PLAN.rate_j)
+    assert iterations.saved_j == pytest.approx(10 * 100, abs=1)
     assert iterations.saving.full is not None
 
 
@@ -227,9 +228,44 @@ def test_a_change_that_a_window_shows_was_in_the_middle_of_what_was_followed_if_
     assert iterations.saving.counted_doubt_j == pytest.approx(doubt_j)
 
 
-def test_what_a_window_has_shown_another_one_of_another_plan_does_not_change() -> None:
-    iterations = Iterations().plan(10).full().plan(8).full(energy_j=1100.0).plan(8, 2.2, 990.0, plan=DEADLINE)
+@pytest.mark.parametrize("num_behind", [0, 8])
+def test_a_change_of_energy_alone_was_in_the_middle_since_a_window_has_shown_another_one(num_behind: int) -> None:
+    """No time tells when it came: neither that of the plan before the window nor that of another one behind it."""
+    iterations = Iterations().plan(10).full().plan(8).full(energy_j=1100.0)
+    iterations.plan(num_behind, 2.2, 990.0, plan=DEADLINE).end()
+    assert iterations.saved_j == pytest.approx(14 * 100 + 4 * 200 + num_behind * 110, abs=2)
+    assert iterations.saving.counted_doubt_j == pytest.approx(4 * 100, abs=1)
+
+
+def test_what_a_window_has_shown_a_longer_one_of_another_plan_does_not_change() -> None:
+    iterations = Iterations().plan(10).full().plan(8).full(3, 2.2, 1100.0).plan(8, 2.2, 990.0, plan=DEADLINE)
     assert iterations.saved_j == pytest.approx(18 * 100 + 8 * 110, abs=2)
+
+
+@pytest.mark.parametrize("has_plans_changed", [False, True])
+def test_what_is_counted_is_within_its_doubt_where_full_clocks_change_at_most_once_between_two_windows(
+    *, has_plans_changed: bool
+) -> None:
+    """Histories of up to eight stretches under plans that are drawn, each before a window.
+
+    Full clocks draw 0, 5 or 10 % more and take as long, and plans draw as much more, or no more.
+    """
+    plans = [(PLAN, 1.0, 0.9), (OTHER, 1.0, 0.85), (SLOW, 1.2, 0.8)]
+    for seed in range(200):
+        rng = random.Random(seed)
+        iterations, energy_j, expected_j = Iterations(), ENERGY_J, 0.0
+        for _ in range(rng.randint(1, 8)):
+            followed, stretch, share = rng.choice(plans)
+            num = rng.randint(1, 40)
+            changes_at = rng.randrange(2 * num)
+            for i in range(num):
+                energy_j = rng.choice([1000.0, 1050.0, 1100.0]) if i == changes_at else energy_j
+                planned_j = share * (energy_j if has_plans_changed else ENERGY_J)
+                iterations.plan(1, stretch * TIME_S, planned_j, plan=followed)
+                expected_j += energy_j - planned_j
+            iterations.full(energy_j=energy_j)
+        off_j = abs(iterations.end().saved_j - expected_j)
+        assert off_j <= iterations.saving.doubt_j + 0.01 * abs(expected_j) + 50, f"history {seed}"
 
 
 def test_iterations_on_both_sides_of_a_window_lie_in_its_state_whatever_they_take() -> None:

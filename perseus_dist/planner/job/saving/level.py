@@ -192,7 +192,7 @@ class Level:
         return meter_j <= GUESS_SHARE * abs(self.rate_j) * self.count
 
     def distance(self, time_s: float, energy_j: float | None, *, time_doubt: float, energy_doubt: float) -> float:
-        """By how much an iteration differs from these, of what it may differ by: up to 1 it is one of them.
+        """By how much an iteration differs from these, of what it may differ by: below 1 it is one of them.
 
         Args:
             time_s: [s] it took.

@@ -262,11 +262,12 @@ class Saving:
             if one.energies_j:
                 level.give_back(window.excess_j(one)[0])
         noise = self._noise.time
-        if before is not None and before is not after and not before.is_shown:
-            is_other_plan = after is not None and before.plan.key != after.plan.key
+        if before is not None and before is not after:
+            is_end = after is None or before.plan.key != after.plan.key
             # Behind a window clocks may be on their way for one iteration, which is a level of its own.
-            is_telling = is_other_plan or (after is not None and before.is_by_profile)
-            if is_telling and before.may_lie_in(state, noise, is_beside=True):
+            is_telling = not before.is_shown and (is_end or before.is_by_profile)
+            is_hidden = is_end and before.state is not None and before.state.is_as_long_as(state, noise)
+            if (is_telling or is_hidden) and before.may_lie_in(state, noise, is_beside=True):
                 self._show(before, state, num_after=0, is_beside=True)
         if after is None:
             return
