@@ -18,6 +18,7 @@ from waiting import wait_until
 from perseus_dist.cli.main import main
 
 NUM_JOBS = 1000
+PATIENCE_S = 600.0  # a minute's work where a machine is busy with fourteen other processes
 MARGIN_S = 0.2  # of the lease, which a replica that has not renewed it gives up by its own clock
 INSERT = """
 WITH numbered AS (SELECT 'job-' || number AS job FROM generate_series(1, %(num_jobs)s) AS number),
@@ -130,8 +131,8 @@ def taken_over(
         watch = Watch()
         with watch.kept(postgres.url("fresh")):
             postgres.execute(INSERT, "fresh", stored_jobs())
-            wait_until(lambda: num_owned() == NUM_JOBS)
-            wait_until(lambda: num_listed() == NUM_JOBS)
+            wait_until(lambda: num_owned() == NUM_JOBS, PATIENCE_S)
+            wait_until(lambda: num_listed() == NUM_JOBS, PATIENCE_S)
         assert running.end() == 0
         reading.join()
     return watch, log

@@ -26,6 +26,6 @@ def wait_for(get: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
         time.sleep(min(max(LEAST_REST_S, REST_SHARE * (now_s - asked_s)), MOST_REST_S))
 
 
-def wait_until(condition: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """As ``wait_for``, where only the outcome counts."""
-    wait_for(condition)
+    wait_for(condition, patience_s)
