@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpee
 NUM_STEPS = 70
 """Of a job that sweeps."""
 
-STARTED_S = 90.0
+STARTED_S = 300.0
 """Until a job is under its plan; most of it is `import torch`, on a machine that does other things too."""
 
 
@@ -129,19 +129,19 @@ def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job:
     os.kill(job.pid_of_planner(), signal.SIGKILL)
     job.wait_until(lambda: not job.locked(), 30.0)
     assert job.process.poll() is None
-    job.wait_until(lambda: len(job.locked()) == 2, 30.0)  # the planner is back, and so is the plan
+    job.wait_until(lambda: len(job.locked()) == 2, 180.0)  # the planner is back, and so is the plan
 
     os.kill(job.pid_of_agent(1), signal.SIGKILL)
     job.wait_until(lambda: 1 not in job.locked(), 30.0)
     num_steps = job.num_steps()
-    job.wait_until(lambda: job.num_steps() > num_steps + 3, 60.0)
+    job.wait_until(lambda: job.num_steps() > num_steps + 3, 180.0)
     assert job.process.poll() is None
-    job.wait_until(lambda: len(job.locked()) == 2, 60.0)  # under the agent that the trainer has started since
+    job.wait_until(lambda: len(job.locked()) == 2, 180.0)  # under the agent that the trainer has started since
 
     os.kill(job.pid_of_agent(0), signal.SIGKILL)  # and the planner with it
     job.wait_until(lambda: not job.locked(), 30.0)
     num_steps = job.num_steps()
-    job.wait_until(lambda: job.num_steps() > num_steps + 3, 60.0)
+    job.wait_until(lambda: job.num_steps() > num_steps + 3, 180.0)
     assert job.process.poll() is None
 
 
@@ -150,7 +150,7 @@ def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: TrainingJob
     job = planned_job
     os.kill(job.pid_of_rank(1), signal.SIGKILL)
     job.wait_until(lambda: not job.locked(), 30.0)
-    job.wait_until(lambda: job.process.poll() is not None, 60.0)
+    job.wait_until(lambda: job.process.poll() is not None, 180.0)
     assert job.process.returncode != 0
     job.wait_until(lambda: not job.pids(), 30.0)
 

@@ -18,7 +18,7 @@ from perseus_dist.measure.estimates import Span, busy_spans, mean_power_w
 _AHEAD = 3  # runs that the host launches ahead, so that the device never waits for it
 _PROBES_AHEAD = 20
 _SETTLED_NS = 60_000_000  # after a clock was reached or work has changed, until power counts
-_ANSWER_S = 2.0
+_ANSWER_S = 10.0
 _WELL_KNOWN = 0.005  # standard error of power, as a share of it, with which a block is not measured again
 _MAX_TRIES = 3  # each twice as long, where the counter was read badly
 
