@@ -1,7 +1,6 @@
 """A replica takes over a thousand jobs at once, on PostgreSQL, and has its leases renewed all the while."""
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from test_malformed_facts import good_rows
 from waiting import wait_until
 
 from perseus_dist.cli.main import main
+from perseus_dist.simulation.frameworks.training_run import free_port
 
 NUM_JOBS = 1000
 PATIENCE_S = 600.0  # a minute's work where a machine is busy with fourteen other processes
@@ -65,12 +65,6 @@ class Watch:
                 assert row is not None
                 self.least_left_s = min(self.least_left_s, row[0])
                 self.num_looks += 1
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.mark.parametrize(

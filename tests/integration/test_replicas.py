@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,15 +29,10 @@ from load_agent import LoadAgent, LoadJob
 from perseus_dist.cli.main import main
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.simulation.frameworks.training_run import free_port
 
 PATIENCE_S = 60.0
 JOBS = tuple(f"job-{number}" for number in range(4))
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from perseus_dist.cli import main
 from perseus_dist.rpc.connection import authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+from perseus_dist.simulation.frameworks.training_run import free_port
 
 CHROMIUM = shutil.which("chromium")
 OWN, OTHERS, TOKEN = "llama", "other-token-job", "the other job's token"
@@ -71,11 +71,6 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextmanager

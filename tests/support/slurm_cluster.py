@@ -17,7 +17,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import slurm_database
-from waiting import wait_for, wait_until
+from waiting import wait_until
+
+from perseus_dist.simulation.frameworks.training_run import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "launch" / "slurm"
@@ -147,7 +149,7 @@ def slurm_cluster(environ: Mapping[str, str], *, with_database: bool = False) ->
         storage = "AccountingStorageType=accounting_storage/none\n"
         if with_database:
             cluster.environ["MYSQL_UNIX_PORT"] = str(stack.enter_context(slurm_database.mariadb(root)))
-            storage = slurm_database.write_settings(root, *_free_ports(1))
+            storage = slurm_database.write_settings(root, free_port())
         (root / "slurm.conf").write_text(_settings(cluster, storage))
         (root / "gres.conf").write_text("Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n")
         (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\n")
@@ -215,7 +217,7 @@ def _start(stack: ExitStack, cluster: Cluster, command: Sequence[str], user: str
 
 def _settings(cluster: Cluster, storage: str) -> str:
     host, root = socket.gethostname().partition(".")[0], cluster.root
-    ports = _free_ports(1 + len(NODES))
+    ports = [free_port() for _ in range(1 + len(NODES))]
     nodes = "".join(
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} Gres=gpu:2\n"
         for node, port in zip(NODES, ports[1:], strict=True)
@@ -250,14 +252,6 @@ def _documented_settings(cluster: Cluster) -> str:
     """What the page tells to write into ``slurm.conf``."""
     (text,) = re.findall(r"^```text\n(PrologFlags.*?)^```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
     return str(text).replace("/etc/slurm/perseus", str(cluster.scripts))
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [wait_for(one.getsockname)[1] for one in sockets]
 
 
 def _path() -> str:

@@ -9,7 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from perseus_dist.simulator.work import work_environment
 _LOOK_S = 0.25
 _RELEASE_S = 2.0  # agents outlive their trainers by a moment
 _TAIL_LINES = 30
+_reservations: list[socket.socket] = []  # of ports that this process was given
 _PORTS = (20_000, 32_000)  # below those that Linux gives to connections, so that none takes it before the launcher does
 
 
@@ -198,12 +199,19 @@ def as_started(command: Sequence[str]) -> list[str]:
 
 
 def free_port() -> int:
-    """Two jobs on one machine must not meet; a launcher's own choice is always the same."""
+    """A port that no other call on this machine returns while this process runs; launchers all choose the same one."""
     while True:
         port = random.randrange(*_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0perseus-dist-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("", port))
+        except OSError:
+            reservation.close()
+            continue
+        _reservations.append(reservation)
+        return port
 
 
 def _num_locked(machine: SimulatedMachine) -> int:
