@@ -223,11 +223,12 @@ class Uplink:
                     received = self._channels.get(number)
                     if received is None:  # the agent has gone meanwhile
                         continue
+                    own = frame  # the others that it is for may read
                     if received.qsize() >= MAX_WAITING:
                         self._add(number, Closed())
-                        frame = Ended(_UNAVAILABLE, f"{MAX_WAITING} messages waited for this agent")  # noqa: PLW2901
-                    received.put_nowait(frame)
-                    if isinstance(frame, Ended):
+                        own = Ended(_UNAVAILABLE, f"{MAX_WAITING} messages waited for this agent")
+                    received.put_nowait(own)
+                    if isinstance(own, Ended):
                         del self._channels[number]
 
     def _end_all(self, trouble: str) -> None:
