@@ -224,10 +224,10 @@ class PlannerLink(threading.Thread):
         return session.was_accepted
 
     async def _until_relay_is_back(self, planner: PlannerAddress) -> None:
-        """Until the stream, a direct one, had better go by way of the relay; for ever where there is none."""
+        """Until the stream, a direct one, had better go by way of the relay; for ever where none knows the planner."""
+        if self._relay is None or not self._planners.is_named:
+            await asyncio.Event().wait()
         while True:
-            if self._relay is None:
-                await asyncio.Event().wait()
             await asyncio.sleep(self._route.retry_in_s(time.monotonic()))
             if (relay := self._relay_for(planner)) is None:
                 continue
