@@ -88,13 +88,14 @@ def _connector(
     """The way to a control, or why there is none."""
     if name == "clockd":
         path = socket_path or clockd_socket(environ)
-        return (SocketConnector(path), "") if Path(path).exists() else (None, f"no socket at {path}")
+        why = _why_absent(path)
+        return (None if why else SocketConnector(path)), why
     folder = lease_folder(environ)
     arguments = []
     if name == "zeusd":
         path = socket_path or zeusd_socket(environ)
-        if not Path(path).exists():
-            return None, f"no socket at {path}"
+        if why := _why_absent(path):
+            return None, why
         try:
             SocketConnector(path).connect().close()
         except OSError as error:
@@ -107,3 +108,14 @@ def _connector(
     except LeaseFileError as error:
         return None, str(error)
     return ProcessConnector(name, gpu_uuid, folder, environ, *arguments), ""
+
+
+def _why_absent(path: str) -> str:
+    """Why a daemon's socket is not there, as far as that can be seen; empty if it is."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"no socket at {path}"
+    except OSError as error:  # as where its folder is closed to this user
+        return f"{path} cannot be reached ({error.strerror})"
+    return ""
