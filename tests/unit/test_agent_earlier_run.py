@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from another_user import another_user
 from builders import make_spec
 from test_accounting import leave_run
 from waiting import PATIENCE_S
@@ -103,3 +104,17 @@ def test_the_last_word_of_a_run_does_not_overwrite_the_next(tmp_path: Path) -> N
     assert json.loads((tmp_path / "job.json").read_text())["ended_at"]
     for folder in folders:
         folder.close()
+
+
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_a_report_that_is_closed_to_the_user_costs_a_warning_alone(
+    is_continued: bool,  # noqa: FBT001
+    tmp_path: Path,
+    reader: BoundaryReader,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    with another_user():
+        begin(spec_of(0, closed / "report"), reader, is_continued)
+    assert f"the report is incomplete: {closed}/report: Permission denied" in caplog.text

@@ -1,29 +1,14 @@
 """Opening the control of a GPU's clocks where daemons cannot be reached: a refusal in a sentence, whatever is there."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from another_user import another_user
 
 from perseus_dist.device.observe import ObserveOnly
 from perseus_dist.device.opening import open_clock_control
 
-NOBODY = 65534
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
-
-
-@contextmanager
-def another_user() -> Iterator[None]:
-    """As root, act as a user without rights; such a user stays who it is."""
-    own = os.geteuid()
-    if own == 0:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(own)
 
 
 @pytest.mark.parametrize("mode", ["clockd", "zeusd", "auto"])

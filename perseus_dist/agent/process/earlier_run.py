@@ -34,9 +34,9 @@ def finish_predecessor(folder: Path, *, is_continued: bool) -> datetime | None:
     from perseus_dist.runlog.accounting.record_files import moment
     from perseus_dist.runlog.job import RunFilesError, read_job
 
-    if not (folder / JOB_FILE).is_file():  # a pipe there would be waited for
-        return None
-    with suppress(RunFilesError, ValueError, OverflowError):
+    with suppress(RunFilesError, OSError, ValueError, OverflowError):
+        if not (folder / JOB_FILE).is_file():  # a pipe there would be waited for
+            return None
         job = read_job(folder / JOB_FILE)
         if is_continued:
             return datetime.fromisoformat(job.started_at)
