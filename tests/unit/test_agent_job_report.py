@@ -228,6 +228,13 @@ def test_it_is_written_once_a_second_at_most_and_only_when_there_is_news(
     assert not (tmp_path / "job.json").exists()
 
 
+def test_a_clock_that_is_set_back_does_not_hold_it_up(report: JobRecordWriter, tmp_path: Path) -> None:
+    report.write(BEGIN)
+    report.record(JobSeen(STATUS), BEGIN - timedelta(hours=1))
+    report.write(BEGIN - timedelta(hours=1))
+    assert read_job(tmp_path / "job.json").phase == STATUS.phase
+
+
 def test_phases_without_end_do_not_fill_the_disk(report: JobRecordWriter) -> None:
     for cycle in range(1000):
         report.record(JobSeen(replace(STATUS, phase="enforcing")), at(cycle))

@@ -101,7 +101,8 @@ class JobRecordWriter:
 
     def write(self, now: datetime, *, is_over: bool = False) -> None:
         """Write what is new: once a second at most, and at the end."""
-        is_recent = self._written_at is not None and (now - self._written_at).total_seconds() < _INTERVAL_S
+        age_s = None if self._written_at is None else (now - self._written_at).total_seconds()
+        is_recent = age_s is not None and 0 <= age_s < _INTERVAL_S  # below 0 the host's clock was set back
         if self._folder is None or not (is_over or (self._is_new and not is_recent)):
             return
         if is_over and self._is_followed():
