@@ -25,7 +25,8 @@ class ClockReport:
         requested_mhz: None for a release.
         observed_mhz: [MHz] SM clock read back last; None where it could not be read.
         event_reasons: NVML's clock event reasons at that reading; 0 where they could not be read.
-        request_ns: When the request was made: the ``now_ns`` that it came with.
+        request_ns: When the request was made: the ``now_ns`` that it came with; that of the ``poll`` which passed it
+            on, where the control was lost.
         set_ns: [ns, CLOCK_MONOTONIC] when NVML returned from setting it; 0 if it never got that far.
         reached_ns: When the clock was first seen to be the requested one; None if it was not, and for a release.
         error: Why it failed, in a sentence; empty if it did not.

@@ -156,7 +156,7 @@ class LeaseClient:
 
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
         """See ``ClockControl``."""
-        self._wanted = {"op": "set", "clock_mhz": clock_mhz, "request_ns": now_ns}
+        self._wanted = {"op": "set", "clock_mhz": clock_mhz}
         self._held_mhz = clock_mhz
         self._send_wanted(now_ns)
 
@@ -246,8 +246,9 @@ class LeaseClient:
 
     def _send_wanted(self, now_ns: int) -> None:
         if self._granted and self._wanted is not None and not self._unsent:
-            wanted, self._wanted = self._wanted, None
-            self._newest_request_ns = wanted["request_ns"]
+            # From now on: the time without a daemon is none that the clock takes.
+            wanted, self._wanted = {**self._wanted, "request_ns": now_ns}, None
+            self._newest_request_ns = now_ns
             if self._unanswered_ns is None:
                 self._unanswered_ns = now_ns
             self._owes_restore |= wanted["clock_mhz"] is not None
@@ -341,7 +342,7 @@ class LeaseClient:
         self._unanswered_ns = None
         self.refusal = reason
         if self._wanted is None and self._held_mhz is not None:
-            self._wanted = {"op": "set", "clock_mhz": self._held_mhz, "request_ns": now_ns}
+            self._wanted = {"op": "set", "clock_mhz": self._held_mhz}
         self._retry_ns = now_ns + min(_LOST_RETRY_LONGEST_NS, _LOST_RETRY_FIRST_NS << min(self._num_losses, 10))
         self._num_losses += 1
 
