@@ -48,7 +48,7 @@ class EmbeddedPlanner:
             is in it.
 
     Raises:
-        OSError: The folder cannot be made or written to.
+        OSError, OutputError: The folder cannot be made or written to.
     """
 
     def __init__(

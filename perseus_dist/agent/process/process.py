@@ -52,7 +52,7 @@ from perseus_dist.agent.process.startup import (
 from perseus_dist.agent.process.waiter import SHORTEST_NS, Waiter
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import OutputError, PerseusError
 
 if TYPE_CHECKING:
     from perseus_dist.agent.link.embedded_planner import EmbeddedPlanner
@@ -315,7 +315,7 @@ class AgentProcess:
                     is_continued=self._is_replacement,
                     cache=cache_file(spec, devices),
                 )
-            except OSError as error:
+            except (OSError, OutputError) as error:
                 why = f"the job's planner cannot be started: {error}; clocks stay as they are"
                 self._report.record_job(Unreachable(why))
                 return None

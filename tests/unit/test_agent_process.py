@@ -1,0 +1,46 @@
+"""The agent's process where a part of its begin fails: it goes on without that part."""
+
+import os
+from pathlib import Path
+
+import pytest
+from builders import make_spec
+
+from perseus_dist.agent.link import embedded_planner
+from perseus_dist.agent.process.devices import Devices
+from perseus_dist.agent.process.process import AgentProcess
+from perseus_dist.boundaries.rank_spec import AgentStart
+from perseus_dist.boundaries.ring import RingWriter
+from perseus_dist.device.observe import ObserveOnly
+from perseus_dist.errors import NoRoomError
+from perseus_dist.messages.terms import Gpu
+
+GPU = Gpu(uuid="", name="", driver_version="", clocks_mhz=(), control="observe")
+
+
+def test_an_agent_goes_on_without_the_planner_of_a_killed_one_whose_files_find_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "planner-killed").mkdir()
+    (tmp_path / "planner-killed/operator-token").write_text("token")
+
+    def replace_file(path: Path, data: bytes, *, mode: int) -> None:
+        raise NoRoomError(f"{path}: {len(data)} bytes of mode {mode:o} find no room")
+
+    monkeypatch.setattr(embedded_planner, "replace_file", replace_file)
+    spec = make_spec(schedule="0F0 0B0\n", rendezvous=str(tmp_path))
+    ring, doorbell, trainer = RingWriter(), os.eventfd(0, os.EFD_NONBLOCK), os.pidfd_open(os.getpid())
+    start = AgentStart(
+        spec=spec,
+        trainer_pid=os.getpid(),
+        trainer_pidfd=trainer,
+        ring_fd=ring.fd,
+        doorbell_fd=doorbell,
+        is_replacement=True,
+    )
+    devices = Devices(control=ObserveOnly(refusal=""), meter=None, gpu=GPU, is_simulated=False)
+    assert AgentProcess(start)._find_planner(spec, devices) is None
+    assert "the job's planner cannot be started" in caplog.text
+    ring.close()
+    os.close(doorbell)
+    os.close(trainer)
