@@ -6,6 +6,7 @@ seconds later for the others, and once the database is back where that was away.
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -73,14 +74,20 @@ class SharedAudit:
         async with self._one_at_a_time:
             if self._sent_id is None:
                 self._sent_id = self._common_id(await self._call(self._table.newest))
-            while records := self._audit.read(after_id=self._sent_id, since_s=0.0, job="", limit=_AT_ONCE):
+            while records := self._own(self._sent_id, _AT_ONCE):
                 await self._call(self._table.append, records)
                 self._sent_id = records[-1].record_id
+
+    def _own(self, after_id: int, limit: int) -> list[AuditRecord]:
+        try:
+            return self._audit.read(after_id=after_id, since_s=0.0, job="", limit=limit)
+        except sqlite3.Error as error:
+            raise SharedRightsError(f"this planner's own cannot be read: {error}") from error
 
     def _common_id(self, newest: Sequence[tuple[int, float]]) -> int:
         """Of the newest record that is here and there: a folder that was restored, or lost, counts anew."""
         for record_id, time_s in newest:
-            here = self._audit.read(after_id=record_id - 1, since_s=0.0, job="", limit=1)
+            here = self._own(record_id - 1, 1)
             if here and (here[0].record_id, here[0].time_s) == (record_id, time_s):
                 return record_id
         return 0
