@@ -110,7 +110,7 @@ class Bench:
         self._reports += self.control.poll(time.monotonic_ns())
         self.check_control()
         for report in self._reports:
-            if report.request_ns == request_ns:
+            if report.request_ns >= request_ns:  # later where the control was lost meanwhile
                 self._reports.clear()
                 if report.error:
                     raise MeasureError(f"{report.requested_mhz} MHz could not be set: {report.error}")
