@@ -121,7 +121,7 @@ def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
         raise RelayError(f"--socket {path}: {len(os.fsencode(path))} bytes, expected at most {_LONGEST_PATH_BYTES}")
     group = _group_number(config.group)
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        _make_folder(path.parent, group)
         if path.parent.stat().st_mode & _OTHERS_MAY_WRITE:
             raise RelayError(f"--socket {path}: everyone may write to its folder; name one in a folder of your own")
         _remove_stale(path)
@@ -134,6 +134,17 @@ def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
             os.chown(path, -1, group)
     except (OSError, RuntimeError) as error:
         raise RelayError(f"--socket {path}: cannot be listened on ({error}); name another") from error
+
+
+def _make_folder(folder: Path, group: int | None) -> None:
+    """Make a folder that those who may connect can pass; one that is there stays as it is."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    if group is not None:
+        os.chown(folder, -1, group)
+        folder.chmod(0o710)
 
 
 def _group_number(group: str | None) -> int | None:

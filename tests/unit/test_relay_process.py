@@ -1,0 +1,41 @@
+"""Where the node relay listens, and who may come there."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.relay.process import RelayConfig, _listen
+from perseus_dist.rpc.node_wire import NodeHello
+
+
+class Server:
+    """Of gRPC, as far as it listens."""
+
+    def add_insecure_port(self, address: str) -> None:
+        Path(address.removeprefix("unix:")).touch(0o777)
+
+
+def look() -> NodeHello:
+    return NodeHello("node7")
+
+
+@pytest.mark.parametrize(("group", "mode"), [(None, 0o700), (str(os.getgid()), 0o710)])
+def test_a_folder_that_the_relay_makes_lets_in_those_who_may_connect(
+    group: str | None, mode: int, tmp_path: Path
+) -> None:
+    folder = tmp_path / "relay"
+    config = RelayConfig(planners=("planner:1",), socket_path=folder / "relay.sock", group=group, look=look)
+    _listen(Server(), config)  # type: ignore[arg-type]
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    assert folder.stat().st_gid == os.getgid()
+
+
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "relay"
+    folder.mkdir(mode=0o700)
+    group = str(os.getgid())
+    config = RelayConfig(planners=("planner:1",), socket_path=folder / "relay.sock", group=group, look=look)
+    _listen(Server(), config)  # type: ignore[arg-type]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
