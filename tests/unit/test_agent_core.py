@@ -940,6 +940,25 @@ def test_a_clock_is_asked_for_again_once_the_meter_can_read_again() -> None:
         assert [action for action in actions if isinstance(action, RequestClock)] == asked
 
 
+@pytest.mark.parametrize("clock_mhz", [1200, 1410])
+def test_a_clock_that_could_not_be_set_is_asked_for_again_a_second_later(clock_mhz: int) -> None:
+    """Of a plan with one clock for all instructions, which asks for no other one. An older failure is over."""
+    world = make_world()
+    connect(world, table(rows=((1200,) * 6,)), switch())
+    world.now += S
+    world.do(
+        world.core.on_boundaries([TimedBoundary(Boundary(1, Event.ITERATION_BEGIN, "", 0, -1, 0, 1), 1)], world.now)
+    )
+    report = ClockReport(
+        requested_mhz=clock_mhz, observed_mhz=None, event_reasons=0, request_ns=world.now, set_ns=0, reached_ns=None,
+        error="the driver is busy",
+    )  # fmt: skip
+    assert not [one for one in world.core.on_clock_report(report, world.now) if isinstance(one, RequestClock)]
+    for asked in ([RequestClock(1200)] if clock_mhz == 1200 else [], []):
+        actions = world.core.on_meter(world.sample(), world.now)
+        assert [action for action in actions if isinstance(action, RequestClock)] == asked
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_that_is_said_to_the_core_makes_it_raise_or_keep_a_clock_at_the_end(seed: int) -> None:
     rng = random.Random(seed)

@@ -204,8 +204,9 @@ class AgentCore:
     def on_meter(self, sample: "MeterSample", now_ns: int, *, trouble: str = "") -> list[Action]:
         """A whole reading: once a second, and after ``ReadMeter``."""
         self._reporter.latest = sample
-        # Causes of a meter's failure, such as a driver's reload, may have taken the clock.
-        self._requests.must_repeat |= bool(self._reporter.meter_trouble) and not trouble
+        # Causes of a meter's failure, such as a driver's reload, may have taken the clock; one that failed is not set.
+        can_read_again = bool(self._reporter.meter_trouble) and not trouble
+        self._requests.must_repeat |= can_read_again or self._clock.has_failed
         self._reporter.meter_trouble = trouble
         self._energy_points.add_sample(sample, is_watched=self._is_watching)
         if not self._gpu.clocks_mhz:

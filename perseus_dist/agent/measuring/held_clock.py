@@ -51,6 +51,7 @@ class HeldClock:
         num_missed: Requests that were granted and not reached.
         latency_s: Upper quartile of the time from request to effect; 0 before the first.
         trouble: Why the last request failed, in a sentence; empty if it did not.
+        has_failed: The requested clock could not be set, and the GPU is back at full clocks.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,7 @@ class HeldClock:
         self.num_missed = 0
         self.latency_s = 0.0
         self.trouble = ""
+        self.has_failed = False
         self._latency_ns = 0
         self._last_good_ns = 0
         self._unanswered_ns: int | None = None  # since when no request has been answered
@@ -76,6 +78,7 @@ class HeldClock:
         self._is_change = self.requested_mhz not in (None, clock_mhz)
         self.requested_mhz = clock_mhz
         self.request_ns = now_ns
+        self.has_failed = False
         self.observed_mhz = self.settled_ns = None
         if clock_mhz is None:
             self._unanswered_ns = None
@@ -104,6 +107,7 @@ class HeldClock:
         """Record the result of a request; of one older than the last, only its latency counts."""
         self.trouble = report.error
         self._unanswered_ns = None if report.requested_mhz == self.requested_mhz else self.request_ns
+        self.has_failed = bool(report.error) and report.requested_mhz == self.requested_mhz is not None
         if report.error or report.requested_mhz is None:
             return
         if report.requested_mhz == self.requested_mhz:
