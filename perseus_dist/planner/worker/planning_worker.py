@@ -36,7 +36,7 @@ _IDLE = "idle"
 
 
 class WorkerDiedError(PerseusError):
-    """The planning process has ended over a request. Trying again later can help."""
+    """The planning process has ended over a request, or cannot be started. Trying again later can help."""
 
 
 class LeftToAnotherError(Exception):
@@ -181,12 +181,7 @@ class PlanningWorker:
 
     async def _ask(self, request: PlanningRequest, expect: Callable[[float], None] | None) -> PlanResult:
         if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", __name__, str(os.getpid()), *([_IDLE] if self._is_idle else [])),
-                stdin=PIPE,
-                stdout=PIPE,
-                limit=1 << 20,
-            )
+            self._process = await self._start()
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -208,6 +203,20 @@ class PlanningWorker:
             return answer
         assert isinstance(answer, PerseusError)
         raise answer
+
+    async def _start(self) -> Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", __name__, str(os.getpid()), *([_IDLE] if self._is_idle else [])),
+                stdin=PIPE,
+                stdout=PIPE,
+                limit=1 << 20,
+            )
+        except OSError as error:
+            raise WorkerDiedError(
+                f"the planning process cannot be started ({error.strerror or error}); look for a lack of memory, and "
+                "at limits on processes and open files"
+            ) from error
 
     async def _kill(self) -> int | None:
         """End the process, and wait until it is gone."""
