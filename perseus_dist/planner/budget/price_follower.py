@@ -41,11 +41,13 @@ class Signal:
         content: Pieces or a tariff; None where the file cannot be used, or its provider's last answer is stale.
         trouble: Why not, or why it is not the newest, in a clause; empty otherwise.
         version: Another one wherever the content is.
+        is_read: Whether the file was read, or tried, since the planner keeps the policy.
     """
 
     content: tuple[Piece, ...] | Tariff | None
     trouble: str = ""
     version: int = 0
+    is_read: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,7 @@ class PriceFollower:
         self._way_since_s = 0.0
         self._planned_for: tuple[object, ...] = ()
         self._pace = 0.0
+        self._has_resumed = False
         self._finish_s: float | None = None
         self._is_hurrying = False
         self.num_plans = 0
@@ -151,6 +154,13 @@ class PriceFollower:
         )
         self._stored = self._progress
         return self._progress
+
+    def resume(self, job: Job) -> None:
+        """Stay, until there is a way, at the pace that the policy has asked for before the planner was restarted."""
+        if not self._has_resumed:
+            self._has_resumed = True
+            if job.chosen_pace is not None and job.chosen_pace.price == self.policy.name:
+                self._pace = job.chosen_pace.slowdown
 
     def count(self, job: Job) -> None:
         """Note how far a job is. Iterations of the same run while no planner looked count, too."""
@@ -220,6 +230,8 @@ class PriceFollower:
         if self._is_hurrying:
             self._forget_way()
             reason = "at its own target, to be in time" if is_on_time else "the deadline cannot be kept"
+        elif not signal.is_read:
+            reason = "its signal was not read yet"
         elif signal.content is None or piece is None:
             self._forget_way()
             reason = f"at its own target: {signal.trouble or 'the signal says nothing of this time'}"

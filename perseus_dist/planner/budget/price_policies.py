@@ -143,11 +143,12 @@ class PricePolicies:
         paces: dict[str, tuple[str, float]] = {}
         num_left = _PLANS_AT_ONCE
         for name, policy in sorted(self.policies.items()):
-            signal = signals.get(policy.signal, Signal(content=None, trouble=f"there is no signal {policy.signal}"))
+            signal = signals.get(policy.signal, Signal(content=None, is_read=False))
             found = []
             for job_id in policy.jobs:
                 follower, job = self._followers[name, job_id], jobs.get(job_id)
                 if job is not None:
+                    follower.resume(job)
                     follower.count(job)
                 if (progress := follower.to_store(now_s)) is not None:
                     stored.append(progress)
