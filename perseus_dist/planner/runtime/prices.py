@@ -34,11 +34,11 @@ class Prices:
         self._files = files
         self._policies = PricePolicies(store.load_own())
         self._reading = asyncio.Lock()
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[Mapping[str, Signal]] | None = None
         files.refresh(self._policies.signals)
 
     def restore(self, facts: Sequence[Fact]) -> None:
-        """Begin anew with stored facts; signals are read at the next evaluation."""
+        """Begin anew with stored facts; jobs stay at their paces until the signals are read."""
         self._policies = PricePolicies(facts)
 
     @property
@@ -74,9 +74,9 @@ class Prices:
 
     async def read(self, name: str) -> Signal:
         """A signal, as its file is now, or as its provider answers."""
-        async with self._reading:
-            await asyncio.to_thread(self._files.refresh, self._policies.signals | {name}, name)
-            return self._files.signals[name]
+        # A caller who leaves ends no reading: its thread goes on, and another one would read beside it.
+        signals = await asyncio.shield(asyncio.create_task(self._refresh(name)))
+        return signals[name]
 
     def set(self, policy: PricePolicySet) -> "asyncio.Future[None]":
         """Put a policy in force; done once it is durable, with ``StoreError`` where the disk does not take it."""
@@ -114,9 +114,12 @@ class Prices:
         if self._refreshing is not None:
             self._refreshing.cancel()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, awaited: str = "") -> Mapping[str, Signal]:
+        """Read the files of all policies, and one whose provider is waited for; one thread at a time."""
         async with self._reading:
-            await asyncio.to_thread(self._files.refresh, self._policies.signals)
+            names = self._policies.signals | ({awaited} if awaited else set())
+            await asyncio.to_thread(self._files.refresh, names, awaited)
+            return self._files.signals
 
     def _jobs(self) -> dict[str, Job]:
         return {job_id: actor.job for job_id, actor in self._actors.items()}
