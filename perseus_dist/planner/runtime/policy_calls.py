@@ -10,7 +10,7 @@ from typing import Any
 from perseus_dist.planner.access.audit import Audit, patterns_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import not_allowed, not_covered, not_found, not_now, too_many
+from perseus_dist.planner.access.refusal import ending, not_allowed, not_covered, not_found, not_now, too_many
 from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.database import StoreError
@@ -104,7 +104,7 @@ class PolicyCalls:
             changing: The change.
 
         Raises:
-            RefusalError: It is in force, and not stored.
+            RefusalError: It is in force, and not stored; or another replica keeps the policies by now.
         """
         making = asyncio.create_task(self._make(caller, action, covered, before, after, changing))
         self._making.add(making)
@@ -119,6 +119,9 @@ class PolicyCalls:
     async def _make(
         self, caller: Caller, action: str, covered: str, before: str, after: str, changing: Coroutine[Any, Any, None]
     ) -> None:
+        if self._jobs.ownership is not None and not self._jobs.ownership.owns(NO_JOB):
+            changing.close()
+            raise ending("the policies have moved to another replica meanwhile; call again")
         try:
             await changing
         except StoreError as error:
