@@ -52,6 +52,15 @@ def loaded(folder: Path) -> dict[str, list[object]]:
     return {job_id: list(facts) for job_id, facts in store.load().items()}
 
 
+def test_what_a_killed_backup_has_left_is_in_no_ones_way(state_dir: Path, tmp_path: Path) -> None:
+    """Also of a process of the same number, as each backup in a container may have."""
+    left = tmp_path / f".b.sqlite.{os.getpid()}.tmp"
+    left.write_bytes(b"half of it")
+    back_up(state_dir, tmp_path / "b.sqlite")
+    assert inspect(tmp_path / "b.sqlite").jobs == JOBS
+    assert not left.exists()
+
+
 def test_a_backup_replaces_backups_alone(state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither devices and pipes, nor the file beside it that would hold the rights; a link's target is replaced."""
     os.mkfifo(tmp_path / "pipe")

@@ -78,10 +78,13 @@ def remove(path: Path) -> None:
 
 
 def unfinished(path: Path) -> Path:
-    """The name of a file while it is written, in the same folder; those that killed processes have left are removed."""
+    """The name of a file while it is written, in the same folder; those that killed processes have left are removed.
+
+    One of this process's number, too: it is of an earlier process, as containers number theirs alike.
+    """
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         number = left.name.split(".")[-2]
-        if number.isdecimal() and not Path("/proc", number).exists():
+        if number == str(os.getpid()) or (number.isdecimal() and not Path("/proc", number).exists()):
             remove(left)
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
