@@ -230,10 +230,12 @@ def replace_damaged(path: Path, damage: DamagedError) -> None:
         for suffix in _COMPANIONS:
             _beside(fresh, suffix).unlink(missing_ok=True)
         database, _ = open_database(fresh)
-        with closing(database), database:
-            database.execute("BEGIN IMMEDIATE")
-            for job, facts in kept.items():
-                write_facts(database, job, map(row_of_fact, facts))
+        with closing(database):
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                for job, facts in kept.items():
+                    write_facts(database, job, map(row_of_fact, facts))
+            database.execute("PRAGMA journal_mode = DELETE")  # one file; closing alone would not tell of a full disk
         for suffix in _COMPANIONS[1:]:  # they would be taken for the new one's
             _beside(path, suffix).unlink(missing_ok=True)
         fresh.replace(path)
