@@ -167,6 +167,7 @@ class Store:
         elif not self._try(commits):
             for commit in commits:
                 self._try([commit])
+                self._keep_alive()
 
     def set_aside(self, jobs: Mapping[str, Sequence[Fact]]) -> None:
         """Forget jobs whose facts are of no use, but keep those beside the database, and the cache's beside that.
@@ -280,6 +281,7 @@ class Store:
             return
         for job_id in tuple(self._failed):
             self._make_up_for((job_id,))
+            self._keep_alive()
 
     def _make_up_for(self, job_ids: Sequence[str]) -> bool:
         """False if each job is to be tried alone."""
