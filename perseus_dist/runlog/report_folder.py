@@ -71,8 +71,7 @@ class ReportFolder:
         file = self._events
         if lines and file is not None and not self._are_events_full:
             text = "".join(json.dumps(line) + "\n" for line in lines)
-            self._try(lambda: (file.write(text), file.flush()))
-            self._are_events_full = file.tell() > _MAX_EVENTS_BYTES
+            self._try(lambda: self._write_events(file, text))
             if self._are_events_full:
                 _log.warning("the report is incomplete: %s is full, later events are left out", EVENTS_FILE)
 
@@ -99,6 +98,11 @@ class ReportFolder:
 
     def _open_events(self) -> None:
         self._events = (self._path / EVENTS_FILE).open("a", encoding="utf-8")
+
+    def _write_events(self, file: TextIO, text: str) -> None:
+        file.write(text)
+        file.flush()
+        self._are_events_full = file.tell() > _MAX_EVENTS_BYTES
 
     def _is_old(self, name: str, num_ranks: int) -> bool:
         match = _OF_RANK.fullmatch(name)

@@ -110,3 +110,15 @@ def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: 
     folder.close()
     (record,) = caplog.records
     assert "the report is incomplete" in record.getMessage()
+
+
+def test_events_that_a_full_disk_does_not_take_are_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = open_folder(tmp_path, rank=0)
+    (tmp_path / "events.jsonl").symlink_to("/dev/full")
+    for sequence in range(3):
+        folder.append_events([{"sequence": sequence}])
+    folder.close()
+    (record,) = caplog.records
+    assert "No space left on device" in record.getMessage()
