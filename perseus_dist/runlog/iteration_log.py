@@ -15,6 +15,7 @@ read back, so a line costs the agent's loop the same after a month as after a mi
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -99,8 +100,11 @@ class IterationLog:
         self._totals.restore(folder, rank)
         self._num_unsaved = 0
         # Opened once: an agent of the same rank that begins anew leaves the last lines of this one without a name.
-        self._begin = (folder / iterations_file(rank)).open("a", encoding="utf-8")
+        path = folder / iterations_file(rank)
+        self._begin = path.open("a", encoding="utf-8")
         self._has_begun = self._begin.tell() > 2 * segment_bytes  # with the segments: the begin is full
+        if _ends_within_line(path):
+            self._begin.write("\n")  # with the next line, which would else be lost with the one that was cut off
         self._levels: list[_Level] = []
 
     def append(self, reports: Sequence[IterationReport]) -> None:
@@ -170,6 +174,12 @@ def _written_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _ends_within_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read(1) not in (b"", b"\n")
 
 
 def _write(file: TextIO, text: str) -> None:

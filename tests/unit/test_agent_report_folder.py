@@ -122,3 +122,15 @@ def test_events_that_a_full_disk_does_not_take_are_one_warning(
     folder.close()
     (record,) = caplog.records
     assert "No space left on device" in record.getMessage()
+
+
+def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path)
+    folder.append_iterations(REPORTS[:1])
+    folder.close()
+    file = tmp_path / "rank-3.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])  # as an agent that is killed leaves it
+    folder = ReportFolder(tmp_path, rank=3, num_ranks=4, is_continued=True)
+    folder.append_iterations(REPORTS[1:])
+    folder.close()
+    assert json.loads(file.read_text().splitlines()[1])["iteration"] == 1
