@@ -45,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         a service cannot serve now, and may later without a change of its settings, after one line as well; 128
         and the signal's number after Ctrl-C, or after a signal that a command takes as its end.
     """
+    code = None
     try:
         if os.getpid() == 1:
             _handle_sigterm()
         open_streams()
-        code = None
         try:
             code = _run(sys.argv[1:] if argv is None else argv)
         finally:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted")
         return 128 + getattr(stop, "number", _SIGINT)
     except BrokenPipeError:  # the reader of our output left, as in `perseus-dist ... | head`
-        return 0
+        return code or 0
     except OSError:
         if error := write_error(sys.stdout):
             _complain(f"standard output cannot be written ({error.strerror}); give it a file, a pipe or /dev/null")
