@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar
@@ -28,10 +28,11 @@ _MAX_SHOWN = 60
 
 def shown(value: object) -> str:
     """A value as messages show it: itself where that is short, else its type."""
-    text = repr(value)
-    is_plain = value is None or isinstance(value, (str, int, float, np.generic, os.PathLike))
-    if is_plain and len(text) <= _MAX_SHOWN and text.isprintable():
-        return text
+    if value is None or isinstance(value, (str, int, float, np.generic, os.PathLike)):
+        with suppress(ValueError):  # a whole number of more digits than Python writes
+            text = repr(value)
+            if len(text) <= _MAX_SHOWN and text.isprintable():
+                return text
     return f"a value of type {type(value).__name__}"
 
 
@@ -137,6 +138,8 @@ def one_time_ps(all_max_ps: int, **given: object) -> tuple[str, int]:
         seen = " and ".join(f"{name}={shown(given[name])}" for name in names) or "no argument"
         raise ArgumentError(f"saw {seen}, expected exactly one of {', '.join(given)}; give one")
     name, value = names[0], given[names[0]]
-    if name == "slowdown":
-        return f"{name}={value}", deadline_ps_of_slowdown(name, value, all_max_ps)
-    return f"{name}={value}", deadline_ps_from_s(seconds(name, value))
+    is_slowdown = name == "slowdown"
+    time_ps = (
+        deadline_ps_of_slowdown(name, value, all_max_ps) if is_slowdown else deadline_ps_from_s(seconds(name, value))
+    )
+    return f"{name}={value}", time_ps

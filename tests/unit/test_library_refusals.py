@@ -280,3 +280,7 @@ def test_progress_that_returns_false_cancels_and_errors_in_it_come_through() -> 
     assert message == "planning was cancelled; nothing was written"
     with pytest.raises(KeyError, match=r"exact frontier|realised plans"):
         perseus_dist.plan(PROFILE, schedule, progress=fail, **options)
+
+
+def test_a_number_that_is_too_long_to_be_written() -> None:
+    assert refusal(lambda: FRONTIER.at(slowdown=10**5000)).startswith("slowdown: saw a value of type int, expected a")
