@@ -13,6 +13,7 @@ from perseus_dist.planning.coarse.coarse_frontier import plan_by
 from perseus_dist.planning.frontier.frontier_file import load_frontier as load_core
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.profile.power_bounds import MIN_GPU_POWER_W
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
 
@@ -133,10 +134,12 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
 def _blocking_uw(blocking_power_w: object, num_ranks: int) -> list[int]:
     """(num_ranks) [uW] of one GPU of each pp_rank."""
-    powers_uw = [
-        int(uw_from_w(arguments.number(name, power_w, low=0, high=arguments.MAX_POWER_W, expected=_WATTS)))
-        for name, power_w in arguments.several("blocking_power_w", blocking_power_w).items()
-    ]
+    powers_uw = []
+    for name, value in arguments.several("blocking_power_w", blocking_power_w).items():
+        power_w = arguments.number(name, value, low=0, high=arguments.MAX_POWER_W, expected=_WATTS)
+        if 0 < power_w < MIN_GPU_POWER_W:
+            raise arguments.refusal(name, value, f"0, or watts from {MIN_GPU_POWER_W:g} on, such as 80")
+        powers_uw.append(int(uw_from_w(power_w)))
     if len(powers_uw) not in (1, num_ranks):
         raise ArgumentError(
             f"blocking_power_w: saw {len(powers_uw)} values, expected 1 or {num_ranks}; give one for all, or one for "

@@ -284,3 +284,11 @@ def test_progress_that_returns_false_cancels_and_errors_in_it_come_through() -> 
 
 def test_a_number_that_is_too_long_to_be_written() -> None:
     assert refusal(lambda: FRONTIER.at(slowdown=10**5000)).startswith("slowdown: saw a value of type int, expected a")
+
+
+def test_a_blocking_power_in_kilowatts() -> None:
+    expected = "saw 0.08, expected 0, or watts from 1 on, such as 80"
+    message = refusal(lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=0.08))
+    assert message == f"blocking_power_w: {expected}"
+    message = refusal(lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=[80, 80, 0.08, 80]))
+    assert message == f"blocking_power_w[2]: {expected}"
