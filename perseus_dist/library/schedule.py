@@ -67,7 +67,11 @@ class Schedule(core.Schedule):
                     f"ranks: saw {arguments.shown(order)} for a pp_rank, expected a tuple of instructions; write the "
                     "schedule as text and use Schedule.from_text"
                 )
-        if self.exchange not in set(core.Exchange):
+        joint: object = self.joint
+        if not isinstance(joint, (frozenset, set)) or not all(isinstance(each, Instruction) for each in joint):
+            raise arguments.refusal("joint", joint, "a set of instructions that ranks has")
+        object.__setattr__(self, "joint", frozenset(joint))
+        if not isinstance(self.exchange, str) or self.exchange not in set(core.Exchange):
             raise arguments.refusal("exchange", self.exchange, f"one of {', '.join(core.Exchange)}")
         object.__setattr__(self, "exchange", core.Exchange(self.exchange))
         check_schedule(self)

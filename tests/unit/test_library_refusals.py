@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +293,16 @@ def test_a_blocking_power_in_kilowatts() -> None:
     assert message == f"blocking_power_w: {expected}"
     message = refusal(lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=[80, 80, 0.08, 80]))
     assert message == f"blocking_power_w[2]: {expected}"
+
+
+def test_how_a_schedule_that_is_made_by_hand_exchanges() -> None:
+    wrong: tuple[tuple[str, Any], ...] = (
+        *(("joint", value) for value in (5, ["0F0"], {"0F0"}, None)),
+        *(("exchange", value) for value in ([], None, "Serial")),
+    )
+    for name, value in wrong:
+        given: dict[str, Any] = {"ranks": SCHEDULE.ranks, name: value}
+        assert refusal(partial(Schedule, **given)).startswith(f"{name}: saw ")
+    pairs = Schedule.interleaved(pp=2, microbatches=4, chunks=2, overlap_p2p=False)
+    of_pairs: Any = set(pairs.joint)
+    assert hash(Schedule(ranks=pairs.ranks, joint=of_pairs)) == hash(pairs)
