@@ -29,6 +29,12 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("zero", ["", "0", "0.000", "0.000000e+00", "-0.0"])
+def test_nothing_is_zero_however_it_is_written(tmp_path: Path, zero: str) -> None:
+    rows = read_rows(write(tmp_path, f"{GOOD}0,send_f,{zero},0.01,{zero}\n0,overlap_f,{zero},{zero},{zero}\n"))
+    assert [(row.kind, row.clock_mhz, row.energy_j) for row in rows[4:]] == [("SEND_F", 0, 0)]
+
+
 def assert_same(left: Profile, right: Profile) -> None:
     assert list(left.measurements) == list(right.measurements)
     for key, ours in left.measurements.items():

@@ -139,7 +139,6 @@ _MAY_BE_NONE = {  # by kind
     CLOCK_CHANGE: ("energy",),
     OVERLAPPED_FORWARD: ("frequency", "time", "energy"),
 }
-_NOTHING = ("", "0", "0.0")
 _FIELD_OF_COLUMN = dict(zip((column.name for column in _COLUMNS), Row._fields[1:], strict=True))
 
 
@@ -163,7 +162,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
         values: dict[str, object] = {}
         for index, column in columns:
             text = cells[index].strip(" \t")
-            if column.name in _MAY_BE_NONE.get(str(values.get("kind")), ()) and text in _NOTHING:
+            if column.name in _MAY_BE_NONE.get(str(values.get("kind")), ()) and _is_nothing(text):
                 values[_FIELD_OF_COLUMN[column.name]] = 0
                 continue
             try:
@@ -218,6 +217,14 @@ def _check_power(path: str | os.PathLike[str], row: Row) -> None:
             f"{path}:{row.line}: saw {row.energy_j:g} J in {row.time_s:g} s, which is {power_w:.3g} W, expected "
             f"{MIN_GPU_POWER_W:g} to {MAX_GPU_POWER_W:g} W of one GPU; give seconds and joules"
         )
+
+
+def _is_nothing(text: str) -> bool:
+    """Whether a cell is empty, or zero however that is written."""
+    try:
+        return not text or read_real(text, 0.0, 0.0) == 0
+    except ValueError:
+        return False
 
 
 def _known(value: float) -> str:
