@@ -188,3 +188,5 @@ def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
         ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, overlapped, "
     ):
         parse_schedule(format_schedule(usual) + "# exchange: parallel\n")
+    with pytest.raises(ScheduleError, match=r"line 3: exchange: serial \(DeepSpeed\): expected one of batched, serial"):
+        parse_schedule(format_schedule(usual) + "# exchange: serial (DeepSpeed)\n")

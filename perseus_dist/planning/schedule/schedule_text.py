@@ -18,7 +18,7 @@ from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule
 from perseus_dist.planning.schedule.schedule_tokens import ScheduleToken, schedule_lines
 
-_EXCHANGE = re.compile(r"\s*#\s*exchange:\s*(\S*)\s*")
+_EXCHANGE = re.compile(r"\s*#\s*exchange:\s*(.*?)\s*")
 
 
 def read_schedule(path: str | PathLike[str]) -> Schedule:
