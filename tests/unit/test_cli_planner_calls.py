@@ -161,6 +161,7 @@ def test_load_targets_of_a_file_are_set_together_or_not_at_all(planner: list[str
         (f"HEADa,{START},{END},1,maybe\n", ":2: saw a,"),
         (f"HEADa,{START},{END},1,no,more\n", ":2: saw a,"),
         (f"HEADa,{START}\n", ":2: saw a,"),
+        (f"HEADa,{START},{END},1,no\n\n\nb,{START},{END},0,no\n", ":5: saw b,"),
         ("HEAD" + f"a,{START},{END},1,no\n" * 1025, ": saw more than 1024 load targets, expected up to that many"),
         ("HEAD\xff", ": cannot be read ("),
     ],

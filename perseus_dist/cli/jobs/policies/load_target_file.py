@@ -55,8 +55,8 @@ def read_load_targets(path: Path) -> list[LoadTargetRow]:
 
 
 def _rows(path: Path, rows: "csv.DictReader[str]") -> Iterator[LoadTargetRow]:
-    for number, row in enumerate(rows, 2):
-        if number > _MAX_ROWS + 1:
+    for number, row in enumerate(rows, 1):
+        if number > _MAX_ROWS:
             raise LoadTargetFileError(f"{path}: saw more than {_MAX_ROWS} load targets, expected up to that many")
         try:
             yield _row(row)
@@ -65,7 +65,7 @@ def _rows(path: Path, rows: "csv.DictReader[str]") -> Iterator[LoadTargetRow]:
                 "a name, two times with their offset from UTC, the second the later, watts above 0, and yes or no"
             )
             raise LoadTargetFileError(
-                f"{path}:{number}: saw {','.join(map(str, row.values()))}, expected {expected}"
+                f"{path}:{rows.line_num}: saw {','.join(map(str, row.values()))}, expected {expected}"
             ) from error
 
 
