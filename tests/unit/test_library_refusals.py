@@ -296,13 +296,11 @@ def test_a_blocking_power_in_kilowatts() -> None:
 
 
 def test_how_a_schedule_that_is_made_by_hand_exchanges() -> None:
-    wrong: tuple[tuple[str, Any], ...] = (
-        *(("joint", value) for value in (5, ["0F0"], {"0F0"}, None)),
-        *(("exchange", value) for value in ([], None, "Serial")),
-    )
-    for name, value in wrong:
-        given: dict[str, Any] = {"ranks": SCHEDULE.ranks, name: value}
-        assert refusal(partial(Schedule, **given)).startswith(f"{name}: saw ")
+    wrong: dict[str, tuple[object, ...]] = {"joint": (5, ["0F0"], {"0F0"}, None), "exchange": ([], None, "Serial")}
+    for name, values in wrong.items():
+        for value in values:
+            given: dict[str, Any] = {"ranks": SCHEDULE.ranks, name: value}
+            assert refusal(partial(Schedule, **given)).startswith(f"{name}: saw ")
     pairs = Schedule.interleaved(pp=2, microbatches=4, chunks=2, overlap_p2p=False)
     of_pairs: Any = set(pairs.joint)
     assert hash(Schedule(ranks=pairs.ranks, joint=of_pairs)) == hash(pairs)
