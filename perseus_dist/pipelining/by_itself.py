@@ -60,18 +60,21 @@ def watch_optimizers(module: ModuleType) -> None:
     Args:
         module: ``torch.optim.optimizer``.
     """
-    handles: list[Any] = []
+    has_looked = False
 
     def look(*_: Any) -> None:
-        while handles:
-            handles.pop().remove()
-            if not _has_pipeline and not is_framework_seen() and os.environ.get("RANK", "0") == "0":
-                _log.warning(
-                    "perseus: this job has no pipeline of torch.distributed.pipelining, and clocks are planned for "
-                    "pipelines: training goes on without"
-                )
+        # It stays registered: torch is going through its hooks, and raises where one goes meanwhile.
+        nonlocal has_looked
+        if has_looked:
+            return
+        has_looked = True
+        if not _has_pipeline and not is_framework_seen() and os.environ.get("RANK", "0") == "0":
+            _log.warning(
+                "perseus: this job has no pipeline of torch.distributed.pipelining, and clocks are planned for "
+                "pipelines: training goes on without"
+            )
 
-    handles.append(module.register_optimizer_step_post_hook(look))
+    module.register_optimizer_step_post_hook(look)
 
 
 def _attaching(step: Any, attach_once: Any) -> Any:

@@ -1,6 +1,8 @@
 """Schedules that come under Perseus by themselves: nothing that goes wrong with it reaches training."""
 
 import sys
+from collections import OrderedDict
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,22 @@ class Schedule:
 
     def step(self, x: int) -> int:
         return x + 1
+
+
+class Optimizers:
+    """``torch.optim.optimizer``, as far as it keeps and calls hooks of all optimizers."""
+
+    def __init__(self) -> None:
+        self._hooks: OrderedDict[int, Any] = OrderedDict()
+
+    def register_optimizer_step_post_hook(self, hook: Any) -> Any:
+        number = len(self._hooks)
+        self._hooks[number] = hook
+        return SimpleNamespace(remove=lambda: self._hooks.pop(number, None))
+
+    def step(self) -> None:
+        for hook in chain((), self._hooks.values()):
+            hook(None, (), {})
 
 
 @pytest.fixture
@@ -56,22 +74,24 @@ def test_a_frameworks_own_adapter_speaks_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A framework that is imported, in an environment that is not enabled for it, has no adapter that would."""
-    hooks: list[Any] = []
-    removed: list[None] = []
-    handle = SimpleNamespace(remove=lambda: removed.append(None))
-
-    def register(hook: Any) -> SimpleNamespace:
-        hooks.append(hook)
-        return handle
-
+    optimizers = Optimizers()
     monkeypatch.setitem(sys.modules, "deepspeed", SimpleNamespace())
     monkeypatch.setattr(framework_seen, "_is_seen", False)
     monkeypatch.setattr(by_itself, "_has_pipeline", False)
     monkeypatch.delenv("RANK", raising=False)
     if is_seen:
         framework_seen.note_framework()
-    watch_optimizers(SimpleNamespace(register_optimizer_step_post_hook=register))  # type: ignore[arg-type] # as above
+    watch_optimizers(optimizers)  # type: ignore[arg-type] # as above
     for _ in range(2):
-        hooks[0](None, (), {})
-    assert removed == [None]
+        optimizers.step()
     assert ["has no pipeline" in message for message in caplog.messages] == [True] * (not is_seen)
+
+
+def test_hooks_of_optimizers_that_others_register_run_in_every_step() -> None:
+    """torch refuses a step in which one of its hooks goes before the last has run."""
+    optimizers, steps = Optimizers(), []
+    watch_optimizers(optimizers)  # type: ignore[arg-type] # it has what is asked for
+    optimizers.register_optimizer_step_post_hook(lambda *_: steps.append("theirs"))
+    for _ in range(2):
+        optimizers.step()
+    assert steps == ["theirs"] * 2
