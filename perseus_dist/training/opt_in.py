@@ -6,6 +6,7 @@ In a ``.pth`` file stands what an environment's interpreter runs at every start.
 import ast
 import os
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 
 from perseus_dist.errors import PerseusError
@@ -72,11 +73,15 @@ def write(path: Path, text: str, *, framework: str, mode: int, instead: str) -> 
         OptInError: It cannot be written, or another's file is there.
     """
     require_ours(path, framework=framework)
+    part = path.with_name(f".{path.name}.{os.getpid()}")  # Python reads none of that name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
+        part.write_text(text)
+        part.chmod(mode)
+        part.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink()
         raise OptInError(f"{path} cannot be written ({error.strerror}); {instead}") from None
 
 
