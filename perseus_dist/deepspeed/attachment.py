@@ -50,7 +50,7 @@ class Attachment:
         self._tokens = TokenCount()
         self._is_training = False
         self._is_superseded = False  # a later engine of this process has taken its place
-        self._found: dict[str, object] = {}  # what stood in the engine's own dictionary before
+        self._found: dict[str, tuple[object, object]] = {}  # in the engine's own dictionary: before, and ours
 
     @property
     def is_active(self) -> bool:
@@ -92,9 +92,11 @@ class Attachment:
         self._replace("destroy", self._removing(engine.destroy))
 
     def remove(self) -> None:
-        """Leave the engine as it was found; clocks are released."""
-        for name, found in self._found.items():
-            self._engine.__dict__.pop(name, None)
+        """Leave the engine as it was found, but for what its script has replaced since; clocks are released."""
+        for name, (found, ours) in self._found.items():
+            if self._engine.__dict__.get(name) is not ours:
+                continue
+            del self._engine.__dict__[name]
             if found is not _ABSENT:
                 self._engine.__dict__[name] = found
         self._found.clear()
@@ -151,7 +153,7 @@ class Attachment:
 
     def _replace(self, name: str, value: object) -> None:
         # Not setattr: a torch module's looks at what it is given.
-        self._found[name] = self._engine.__dict__.get(name, _ABSENT)
+        self._found[name] = self._engine.__dict__.get(name, _ABSENT), value
         self._engine.__dict__[name] = value
 
     def _told(self, command: type, function: Callable[..., Any]) -> Callable[..., Any]:
