@@ -121,7 +121,10 @@ class Hook:
         return self._status
 
     def close(self) -> None:
-        """Training is over. Later calls do nothing."""
+        """Training is over. Later calls do nothing. Any thread may call it, such as one that collects garbage."""
+        device = self._device
+        if self._thread not in (0, get_ident()):
+            self._thread, self._device = get_ident(), None  # this thread may have no CUDA context
         self._record(_CLOSE, "", 0, NO_MICROBATCH)
         ring, doorbell_fd = self._ring, self._doorbell_fd
         if ring is None:
@@ -131,7 +134,7 @@ class Hook:
             self._keeper.stop()
         with suppress(Exception):
             os.close(doorbell_fd)
-            if self._device is None:  # else the device may still write to it
+            if device is None:  # else the device may still write to it
                 ring.close()
 
     def _start_agent(self, spec: RankSpec) -> None:

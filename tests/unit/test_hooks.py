@@ -176,6 +176,17 @@ def test_calls_from_other_threads_are_dropped_and_counted(wire: Wire) -> None:
     assert wire.reader.lost == 1
 
 
+def test_any_thread_may_close(wire: Wire) -> None:
+    """Engines are in circles of references, and any thread may be the one that collects garbage."""
+    wire.hook.iteration_begin(0)
+    thread = threading.Thread(target=wire.hook.close)
+    thread.start()
+    thread.join()
+    assert [b.event for b in wire.read()] == [Event.ITERATION_BEGIN, Event.CLOSE]
+    assert wire.reader.lost == 0
+    assert not wire.hook.enabled
+
+
 def test_a_doorbell_that_cannot_be_rung_does_no_harm(wire: Wire) -> None:
     os.close(wire.hook._doorbell_fd)
     wire.hook._doorbell_fd = -1
