@@ -18,6 +18,7 @@ from time import monotonic_ns
 from perseus_dist.boundaries.agent_keeper import AgentKeeper
 from perseus_dist.boundaries.agent_process import start_agent
 from perseus_dist.boundaries.agent_status import AgentStatus
+from perseus_dist.boundaries.descriptors import above_standard, copy_above_standard
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.record import MAX_KIND_BYTES, NO_MICROBATCH, Event, Mark, encode_record
 from perseus_dist.boundaries.ring import RingWriter
@@ -144,7 +145,7 @@ class Hook:
         if not pid:
             return
         # Descriptors of the keeper's own: this hook may be closed at any moment.
-        ring_fd, doorbell_fd = os.dup(self._ring.fd), os.dup(self._doorbell_fd)
+        ring_fd, doorbell_fd = copy_above_standard(self._ring.fd), copy_above_standard(self._doorbell_fd)
 
         def replace_agent() -> int:
             return start_agent(spec, ring_fd=ring_fd, doorbell_fd=doorbell_fd, is_replacement=True)
@@ -237,7 +238,8 @@ def attach(spec: RankSpec, *, device_stream: Callable[[], int] | None = None) ->
         return Hook()
     hook = Hook()
     try:
-        hook = Hook(RingWriter(), os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), device_stream=device_stream)
+        doorbell_fd = above_standard(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        hook = Hook(RingWriter(), doorbell_fd, device_stream=device_stream)
         hook._start_agent(spec)  # noqa: SLF001 - its own module
     except Exception as error:
         _log.warning("clocks stay as they are: the agent of rank %s could not be started: %s", spec.rank, error)

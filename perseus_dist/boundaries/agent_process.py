@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+from perseus_dist.boundaries.descriptors import above_standard
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 
 
@@ -22,7 +23,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
     Raises:
         OSError: It cannot be started.
     """
-    trainer_pidfd = os.pidfd_open(os.getpid())
+    trainer_pidfd = above_standard(os.pidfd_open(os.getpid()))
     # A file and not a pipe: a pipe that is full blocks its writer, and a large schedule fills it.
     stdin = os.memfd_create("perseus-agent-start", os.MFD_CLOEXEC)
     try:

@@ -20,6 +20,7 @@ import os
 import struct
 
 from perseus_dist.boundaries.agent_status import STATUS_BYTES, AgentStatus, decode_status, encode_status
+from perseus_dist.boundaries.descriptors import above_standard
 from perseus_dist.boundaries.record import RECORD_BYTES, Boundary, decode_record
 
 MAGIC = b"PERSEUSB"
@@ -54,7 +55,7 @@ class RingWriter:
     """
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("perseus-boundaries", os.MFD_CLOEXEC)
+        self.fd = above_standard(os.memfd_create("perseus-boundaries", os.MFD_CLOEXEC))
         try:
             os.ftruncate(self.fd, _FILE_BYTES)
             self.memory = mmap.mmap(self.fd, _FILE_BYTES)

@@ -6,10 +6,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
+import builders
 import pytest
 from builders import make_spec
+from python_path import python_path
 
 from perseus_dist.boundaries.agent_status import AgentStatus, decode_status, encode_status
 from perseus_dist.boundaries.reader import BoundaryReader
@@ -237,6 +240,35 @@ for name in sorted({name.partition(".")[0] for name in set(sys.modules) - before
 """
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output.split() == ["perseus_dist"]
+
+
+def test_descriptors_are_none_of_the_standard_streams_where_those_are_closed() -> None:
+    """The agent has streams of its own there, and whatever writes to standard error would write into the ring."""
+    script = """
+import os
+from builders import make_spec
+from perseus_dist import hooks
+from perseus_dist.boundaries import agent_process
+
+class Started:
+    pid = 0
+
+    def __init__(self, command, *, pass_fds, **_):
+        os.write(out, " ".join(map(str, pass_fds)).encode())
+
+agent_process.subprocess.Popen = Started
+out = os.dup(1)
+for stream in range(3):
+    os.close(stream)
+hooks.attach(make_spec(rank=3, schedule="0F0 0B0"))
+"""
+    environment = {**os.environ, "PYTHONPATH": python_path(Path(builders.__file__).parent)}
+    started = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+    fds = [int(fd) for fd in started.stdout.split()]
+    assert len(fds) == 3
+    assert min(fds) > 2
 
 
 STATUS = AgentStatus(
