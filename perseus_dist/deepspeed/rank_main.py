@@ -11,6 +11,7 @@ if not sys.flags.safe_path:
     del sys.path[0]  # this folder: nothing in it may stand in for a module of the user's
 
 import os
+from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
@@ -41,7 +42,8 @@ def _activate(options_text: str) -> None:
 
         activate(options_text)
     except Exception as error:
-        sys.stderr.write(f"training runs without Perseus: {error}\n")
+        with suppress(Exception):  # it is closed, or its disk is full
+            sys.stderr.write(f"training runs without Perseus: {error}\n")
 
 
 def _run_program() -> ModuleType:

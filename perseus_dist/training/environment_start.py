@@ -27,7 +27,7 @@ class PerseusStart:
                 sys.modules[activation].start()
             except Exception as error:
                 if not _is_uninstalled(error):
-                    sys.stderr.write(f"{self._name} runs without Perseus: {error}\n")
+                    _say(f"{self._name} runs without Perseus: {error}\n")
 
 
 def _is_uninstalled(error: Exception) -> bool:
@@ -35,6 +35,13 @@ def _is_uninstalled(error: Exception) -> bool:
     if isinstance(error, ModuleNotFoundError):
         return "perseus_dist" in str(error.name)
     return isinstance(error, FileNotFoundError) and "perseus_dist" in str(error.filename)
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stderr.write(line)
+    except Exception:  # it is closed, or its disk is full: an import is not to fail for that
+        return
 
 
 def wait_for(adapter: str) -> None:

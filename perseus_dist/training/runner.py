@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from perseus_dist.training.run_program import run_module, run_script
 
@@ -37,7 +38,8 @@ def run_program(arguments: list[str], *, runner: str, usage: str, activate: Call
     try:
         activate()
     except Exception as error:
-        sys.stderr.write(f"training runs without Perseus: {error}\n")
+        with suppress(Exception):  # it is closed, or its disk is full
+            sys.stderr.write(f"training runs without Perseus: {error}\n")
     if not sys.flags.safe_path:
         del sys.path[0]  # where -m looked for the runner
     sys.argv = [target, *rest]
