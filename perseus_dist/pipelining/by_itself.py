@@ -63,7 +63,7 @@ def watch_optimizers(module: ModuleType) -> None:
     has_looked = False
 
     def look(*_: Any) -> None:
-        # It stays registered: torch is going through its hooks, and raises where one goes meanwhile.
+        # The hook stays registered: torch is going through all of them, and raises where one goes meanwhile.
         nonlocal has_looked
         if has_looked:
             return
