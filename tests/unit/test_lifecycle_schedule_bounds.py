@@ -56,6 +56,17 @@ def test_one_attached_rank_is_asked_for_the_text_until_it_is_there() -> None:
     assert want_schedule(job) == []
 
 
+def test_another_rank_is_asked_when_the_agent_that_was_asked_comes_by_a_newer_stream() -> None:
+    """What it was asked by the older one may never have reached it."""
+    fleet = Fleet()
+    fleet.attach(0)
+    other = fleet.attach(1)
+    newer = fleet.attach(0)
+    asked = [stream for stream in (other, newer) if ScheduleWanted() in fleet.inbox[stream]]
+    assert asked == [other]
+    assert fleet.job.members.schedule_asked == other
+
+
 def test_a_text_that_fits_is_stored_and_shown_once() -> None:
     job = registered()
     before = job.num_changes

@@ -48,7 +48,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     is_new_incarnation = state is None or state.incarnation != attach.incarnation
     if state is not None and state.stream is not None:  # the same agent, whose older stream has not been seen to end
         effects += [_refuse(state.stream, "a newer stream of the same agent has taken its place", retry=True)]
-        detach_rank(job, state.stream, now_s)
+        effects += detach_rank(job, state.stream, now_s)
     effects += [] if is_registered else enter_run(job, attach, now_s)
     effects += know_fingerprint(job, attach, now_s)
     effects += know_replicas(job, attach, now_s)
