@@ -120,6 +120,8 @@ def _item_to_wire(field: _Field, value: Any) -> Any:
         return _to_wire(value)
     if isinstance(value, str):
         return value if field.name in _WORDS else sentence(value)
+    if field.name == "age_s":  # as old as the planner, which may run for years
+        return min(value, limits.MAX_SECONDS)
     # The upper end of an interval that little is known of may be any number.
     return min(value, limits.MAX_SLOWDOWN) if field.range is _DEGREES else value
 

@@ -125,6 +125,13 @@ def test_a_degree_of_which_little_is_known_is_told_as_far_as_the_wire_goes() -> 
     assert told(replace(STATUS, verdicts=(replace(VERDICT, high=1e9),))).verdicts[0].high == limits.MAX_SLOWDOWN
 
 
+def test_what_is_older_than_the_wire_goes_hides_no_status() -> None:
+    """A planner that has run for four months has events, and may have verdicts, that are as old."""
+    old_s = 2 * limits.MAX_SECONDS
+    status = told(replace(STATUS, verdicts=(replace(VERDICT, age_s=old_s),), events=(replace(SEEN, age_s=old_s),)))
+    assert (status.verdicts[0].age_s, status.events[0].age_s) == (limits.MAX_SECONDS, limits.MAX_SECONDS)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
