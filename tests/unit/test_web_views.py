@@ -260,6 +260,17 @@ def test_a_budget_is_drawn_where_its_power_is_known() -> None:
     assert budget_document(state, history.of("hall"), {"a"})["chart"] is None
 
 
+def test_a_budget_is_drawn_in_its_picture_after_the_clock_was_set_back() -> None:
+    state, history = share_budget(HALL, (180.0, ""), [demand("a", measured_w=81.0)]), PowerHistory()
+    for second in (0, 1, 3600, 3601, 2, 3):
+        history.add([state], 1e9 + second)
+    assert [sample.at_s - 1e9 for sample in history.of("hall")] == [0, 1, 2, 3]
+    chart = budget_document(state, history.of("hall"), {"a"})["chart"]
+    assert chart["minutes"] == pytest.approx(0.05)
+    places = [float(point.partition(",")[0]) for point in chart["planned"][0].split()]
+    assert chart["plot"]["left"] <= min(places) < max(places) == chart["plot"]["right"]
+
+
 def test_a_job_with_a_straggler_shows_its_troubles_too() -> None:
     job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
     reported = Straggler(straggler_id="r7", dp_rank=1, degree=1.2)

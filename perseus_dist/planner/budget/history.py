@@ -30,7 +30,9 @@ class PowerHistory:
         kept: dict[str, deque[PowerSample]] = {}
         for state in states:
             samples = kept[state.budget.name] = self._of.get(state.budget.name, deque(maxlen=NUM_KEPT))
-            if not samples or not 0 <= now_s - samples[-1].at_s < _PERIOD_S:
+            while samples and samples[-1].at_s > now_s:  # the clock was set back
+                samples.pop()
+            if not samples or now_s - samples[-1].at_s >= _PERIOD_S:
                 samples.append(PowerSample(now_s, state.cap_w, state.planned_w, state.measured_w))
         self._of = kept
 
