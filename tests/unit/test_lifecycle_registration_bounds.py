@@ -14,6 +14,7 @@ from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.planner.job.timelines import MAX_PIPELINES
 from perseus_dist.planner.lifecycle.events import Persist, RankAttached
+from perseus_dist.planner.lifecycle.plan import planning_request, start_planning
 from perseus_dist.planner.lifecycle.registration import attach_rank, detach_rank
 
 SIZES = {"pp_size": 2, "dp_size": 3, "tp_size": 4}
@@ -119,6 +120,27 @@ def test_a_plan_that_is_stale_stays_so_for_the_rank_that_made_it_and_until_that_
     fleet.attach(1, incarnation=9)
     assert fleet.phase() is not Phase.STALE
     assert fleet.job.members.stale_rank is None
+
+
+@pytest.mark.parametrize("has_plan", [False, True])
+def test_a_plan_that_is_being_made_is_not_followed_while_ranks_disagree(*, has_plan: bool) -> None:
+    fleet = fleet_enforcing() if has_plan else fleet_planning()
+    if has_plan:
+        start_planning(fleet.job, "planning again")
+        fleet.requests.append(planning_request(fleet.job))
+    fleet.detach(1)
+    fleet.attach(1, incarnation=8, rank=replace(_rank(1), schedule_digest="f" * 64))
+    num_asked, released = len(fleet.requests), fleet.switch(0)
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.STALE
+    assert fleet.switch(0) == released
+    fleet.attach(1, incarnation=9)
+    fleet.iterate()
+    assert len(fleet.requests) == num_asked + 1
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.job.plan is not None
+    assert fleet.job.plan.revision == fleet.requests[-1].revision
 
 
 def test_a_rank_that_is_attached_by_another_agent_or_in_anothers_place_may_try_again_later() -> None:

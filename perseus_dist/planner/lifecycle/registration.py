@@ -14,6 +14,7 @@ from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.job.timelines import MAX_PIPELINES, Timelines
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
+from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.run import (
     begin_anew,
     begin_run,
@@ -165,6 +166,9 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
             job.enter(
                 Phase.STALE, f"rank {rank.rank} came back with {_shape(rank)}: no plan fits until all ranks agree"
             )
+            if job.planning.pending is not None:  # the plan would be followed, and is asked for again later
+                effects += cancel_planning(job.planning)
+                job.planning.again_at_s = now_s
             effects += release_all(job, now_s)
         return effects
     if known is not None and known.stream is not None and known.incarnation != event.attach.incarnation:
