@@ -8,18 +8,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 256
 FIRST_REQUEST_S = 10.0
 
-_NAMES = "certificate_names"
+_NAMES, _ABORT = "certificate_names", "abort_connection"
 _NAMED_BY = ("DNS", "email", "URI", "IP Address")
 
 
 def certificate_names(request: HTTPConnection) -> tuple[str, ...]:
     """Names in the certificate that a request's client has shown, and an authority has signed; none without one."""
     return tuple(request.scope.get("state", {}).get(_NAMES, ()))
+
+
+def abort_connection(scope: Scope) -> None:
+    """Drop a request's connection, and what its peer has not read: closed in order, it would wait for that for ever."""
+    abort = scope.get("state", {}).get(_ABORT)
+    if abort is not None:
+        abort()
 
 
 def _names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
@@ -35,7 +43,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A peer has connected."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, _NAMES: _names_in(transport.get_extra_info("peercert") or {})}
+        names = _names_in(transport.get_extra_info("peercert") or {})
+        self.app_state = {**self.app_state, _NAMES: names, _ABORT: transport.abort}
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:

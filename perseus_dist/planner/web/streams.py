@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from perseus_dist.planner.access.refusal import too_many
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.web.connections import abort_connection
 from perseus_dist.planner.web.fragments import Fragments
 from perseus_dist.planner.web.views.fleet import MAX_ROWS, planning_words
 
@@ -174,14 +175,14 @@ class _EventStream(Response):
         self._events = events
         self._end = end
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve."""
         try:
-            await self._answer(receive, send)
+            await self._answer(scope, receive, send)
         finally:
             self._end()
 
-    async def _answer(self, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
         listener = asyncio.create_task(_until_left(receive))
@@ -193,7 +194,9 @@ class _EventStream(Response):
                 task.cancel()
             await asyncio.gather(listener, serving, return_exceptions=True)
         failure = None if serving.cancelled() else serving.exception()
-        if failure is not None and not isinstance(failure, TimeoutError):
+        if isinstance(failure, TimeoutError):
+            abort_connection(scope)
+        elif failure is not None:
             _log.error("a stream of the page failed", exc_info=failure)
 
     async def _serve(self, send: Send) -> None:
