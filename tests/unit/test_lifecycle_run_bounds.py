@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from fleets import fleet_enforcing, fleet_profiling
-from test_planner_lifecycle import Fleet, _gpu, _rank
+from test_planner_lifecycle import Fleet, _gpu, _rank, sample
 from test_planner_runs import GPU, WORKLOAD, Runs
 
-from perseus_dist.messages.from_agent import Attach
+from perseus_dist.messages.from_agent import Attach, ProfileSamples
 from perseus_dist.messages.terms import Gpu
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE, SweepBegun
@@ -307,3 +307,17 @@ def test_a_saved_profile_of_an_earlier_run_gives_way_to_the_one_that_a_rank_brin
     assert (dropped(effects) == {"samples/0/", "ended/0/"}) == is_replaced
     assert (SAVED_PROFILE in job.profiling.samples) == (is_saved and not is_replaced)
     assert (SAVED_PROFILE in job.profiling.ended_series) == (is_saved and not is_replaced)
+
+
+def test_a_saved_profile_stays_where_the_agent_that_has_sent_it_comes_back_and_names_no_run() -> None:
+    """It has been acknowledged, so that this agent does not send it again; another one does."""
+    fleet = Fleet()
+    fleet.run_id = ""
+    first = fleet.attach(0, has_profile=True)
+    rows = tuple(sample(kind, 1400, 5.0, stage=stage) for stage in (0, 1) for kind in "FB")
+    fleet.say(first, ProfileSamples(sequence=1, sweep_id=SAVED_PROFILE, step=0, samples=rows, last=True))
+    for incarnation, is_kept in ((1000, True), (7, False)):
+        fleet.detach(0)
+        fleet.attach(0, incarnation=incarnation, has_profile=True)
+        assert (SAVED_PROFILE in fleet.job.profiling.samples) == is_kept
+        assert any(key.startswith(f"samples/{SAVED_PROFILE}/") for key in fleet.facts) == is_kept

@@ -187,8 +187,13 @@ def _is_of_run(job: Job, attach: Attach) -> bool:
 
 
 def _replace_saved_profile(job: Job, attach: Attach) -> list[Effect]:
-    """A rank that brings a saved profile along means that one, and not that of an earlier run."""
+    """A rank that brings a saved profile along means that one, and not that of an earlier run.
+
+    An agent that is back has sent it, and does not send again what was acknowledged.
+    """
     if not attach.has_profile or job.plan is not None or SAVED_PROFILE not in job.profiling.samples:
+        return []
+    if not attach.run_id and (attach.rank.rank, attach.incarnation) in job.profiling.acked_samples:
         return []
     del job.profiling.samples[SAVED_PROFILE]
     job.profiling.ended_series.discard(SAVED_PROFILE)
