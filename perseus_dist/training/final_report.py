@@ -12,7 +12,7 @@ from perseus_dist.training.report_launcher import ReportLauncher
 
 _log = logging.getLogger(__name__)
 
-_folders: set[str] = set()  # of which a report will be made
+_leaving: dict[str, list[Callable[[], None]]] = {}  # by folder of which a report will be made, what is called before
 
 
 def make_report_at_exit(
@@ -20,29 +20,33 @@ def make_report_at_exit(
 ) -> None:
     """Make the report as this process ends; for a folder that cannot be written to, warn now and make none.
 
-    Again for the same folder, as for a schedule that is made anew: nothing, since one report has all of it.
+    Again for the same folder, as for a schedule that is made anew: one report has all of it, once all have left.
 
     Args:
         folder: Absolute path.
         leave: Ends the rank's part in the job; called before.
         was_asked_to_end: Whether the framework's own handler has seen a signal, after which it saves and ends.
     """
-    if folder in _folders:
+    if folder in _leaving:
+        _leaving[folder].append(leave)
         return
     try:
         report = ReportLauncher(folder)
     except OptionError as error:
         _log.warning("perseus: there will be no report: %s", error)
         return
-    _folders.add(folder)
-    atexit.register(_make, report, leave, was_asked_to_end, os.getpid())
+    _leaving[folder] = [leave]
+    atexit.register(_make, report, _leaving[folder], was_asked_to_end, os.getpid())
 
 
-def _make(report: ReportLauncher, leave: Callable[[], None], was_asked_to_end: Callable[[], bool], pid: int) -> None:
+def _make(
+    report: ReportLauncher, leaving: list[Callable[[], None]], was_asked_to_end: Callable[[], bool], pid: int
+) -> None:
     if os.getpid() != pid:  # a fork, whose parent makes it
         return
     with suppress(KeyboardInterrupt):  # which would be shown as an error of this function
-        leave()
+        for leave in leaving:
+            leave()
         if hasattr(sys, "last_value") or was_asked_to_end():  # an exit after a traceback or a signal is not delayed
             report.tell_command()
         else:

@@ -223,6 +223,7 @@ def test_where_no_planner_answers_the_reason_and_what_to_do_are_said(nobody: str
 
 def test_without_a_name_the_planner_of_the_node_is_looked_for(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_client, "DEFAULT_PLANNER", nobody)
+    monkeypatch.setattr(planner_client, "_names_of_running_jobs", str)  # none, whatever runs beside
     assert "there is no job llama of yours with a planner of its own on this node" in refusal("watch", "llama")
     assert "no job of yours on this node has one of its own; start 'perseus-dist planner'" in refusal("jobs")
 
