@@ -410,6 +410,36 @@ def test_a_damaged_database_that_cannot_be_copied_ends_no_planner(
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("what", ["create", "revoke", "record"])
+def test_rights_are_on_the_disk_before_they_are_acknowledged_and_records_need_not_be(tmp_path: Path, what: str) -> None:
+    """A commit is, where SQLite is told so, whoever reads; a checkpoint of its journal waits for nobody who reads."""
+    with opened(tmp_path / "rights.sqlite3") as access:
+        create(access, "someone", Role.VIEW)
+        grant, _ = access.draft(OPERATOR, name="llama", role=Role.VIEW, jobs=(), certificate="", valid_for_s=None)
+        statements: list[str] = []
+        access._database.set_trace_callback(statements.append)
+        match what:
+            case "create":
+                access.add(OPERATOR, grant)
+            case "revoke":
+                access.revoke(OPERATOR, "someone")
+            case "record":
+                access.record_added(OPERATOR, grant)
+        assert (statements[0], statements[-1]) == ("PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL")
+        assert len(statements) > 2
+        assert access._database.execute("PRAGMA synchronous").fetchone() == (1,)
+
+
+def test_a_right_that_cannot_be_stored_leaves_commits_as_quick_as_before(tmp_path: Path) -> None:
+    with opened(tmp_path / "rights.sqlite3") as access:
+        access._database.execute("CREATE TRIGGER full BEFORE INSERT ON grants BEGIN SELECT RAISE(ABORT, 'full'); END")
+        with pytest.raises(RefusalError, match="cannot be stored: full"):
+            create(access, "someone", Role.VIEW)
+        assert not access._database.in_transaction
+        assert access._database.execute("PRAGMA synchronous").fetchone() == (1,)
+        assert access.grants() == []
+
+
 def test_a_revocation_is_known_by_its_record_too(tmp_path: Path) -> None:
     path = tmp_path / "access.sqlite"
     with opened(path) as access:

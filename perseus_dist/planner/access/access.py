@@ -3,7 +3,8 @@
 import hmac
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,8 +151,8 @@ class Access:
             RefusalError: That cannot be stored.
         """
         try:
-            self.audit.done(caller.identity, caller.peer, CREATE, after=grant.text)
-            self._flush()
+            with self._flushed():
+                self.audit.done(caller.identity, caller.peer, CREATE, after=grant.text)
         except sqlite3.Error as error:
             raise not_now(f"{grant.name} is not made, since it cannot be recorded: {error}") from error
 
@@ -221,22 +222,27 @@ class Access:
 
     def _store(self, caller: Caller, grant: Grant, action: str, *, before: str = "", after: str = "") -> None:
         """A grant and its record, both or neither."""
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            write_grant(self._database, grant)
-            self.audit.done(caller.identity, caller.peer, action, before=before, after=after)
-            self._database.execute("COMMIT")
-            self._flush()
-        except sqlite3.Error:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
+        with self._flushed():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                write_grant(self._database, grant)
+                self.audit.done(caller.identity, caller.peer, action, before=before, after=after)
+                self._database.execute("COMMIT")
+            except sqlite3.Error:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
         self._grants[grant.name] = grant
         self._index()
 
-    def _flush(self) -> None:
-        """Bring what is stored to the disk, before it is acknowledged."""
-        self._database.execute("PRAGMA wal_checkpoint(FULL)")
+    @contextmanager
+    def _flushed(self) -> Iterator[None]:
+        """A transaction within is on the disk before it is acknowledged, whoever reads meanwhile."""
+        self._database.execute("PRAGMA synchronous = FULL")
+        try:
+            yield
+        finally:
+            self._database.execute("PRAGMA synchronous = NORMAL")
 
     def _index(self) -> None:
         self.num_changes += 1
