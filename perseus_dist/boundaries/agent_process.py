@@ -7,6 +7,8 @@ import sys
 from perseus_dist.boundaries.descriptors import above_standard
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 
+_STDERR = 2
+
 
 def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacement: bool = False) -> int:
     """Start ``python -m perseus_dist.agent`` and return its pid. Waits for exec alone, not for Python to start.
@@ -43,6 +45,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
             [sys.executable, "-P", "-m", "perseus_dist.agent"],
             stdin=stdin,
             stdout=subprocess.DEVNULL,
+            stderr=_own_stderr(),
             pass_fds=(trainer_pidfd, ring_fd, doorbell_fd),
             start_new_session=True,
         )
@@ -51,3 +54,12 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
         os.close(trainer_pidfd)
     process.returncode = 0  # it outlives this object on purpose, which would otherwise warn of that
     return process.pid
+
+
+def _own_stderr() -> int | None:
+    """Standard error for an agent: this process's. Where that is closed, any file may have its number: then none."""
+    try:
+        os.fstat(_STDERR)
+    except OSError:
+        return subprocess.DEVNULL
+    return subprocess.DEVNULL if sys.__stderr__ is None else None

@@ -56,7 +56,10 @@ def _target(text: str) -> str | None:
 
 
 def _path(text: str) -> str | None:
-    return os.path.abspath(os.path.expanduser(text)) if text and "\0" not in text else None  # noqa: PTH100, PTH111
+    try:
+        return os.path.abspath(os.path.expanduser(text)) if text and "\0" not in text else None  # noqa: PTH100, PTH111
+    except OSError:  # a relative one, in a folder that is gone
+        return None
 
 
 def _path_or_off(text: str) -> str | None:

@@ -242,10 +242,19 @@ for name in sorted({name.partition(".")[0] for name in set(sys.modules) - before
     assert output.split() == ["perseus_dist"]
 
 
-def test_descriptors_are_none_of_the_standard_streams_where_those_are_closed() -> None:
-    """The agent has streams of its own there, and whatever writes to standard error would write into the ring."""
-    script = """
+@pytest.mark.parametrize(
+    ("closed", "is_mute"),
+    [("for stream in range(3): os.close(stream)", True), ("sys.__stderr__ = None", True), ("", False)],
+    ids=["closed", "closed at first", "open"],
+)
+def test_descriptors_are_none_of_the_standard_streams_where_those_are_closed(closed: str, *, is_mute: bool) -> None:
+    """The agent has streams of its own there, and whatever writes to standard error would write into the ring.
+
+    Nor does an agent write into the file that has the number of a standard error that was closed.
+    """
+    script = f"""
 import os
+import sys
 from builders import make_spec
 from perseus_dist import hooks
 from perseus_dist.boundaries import agent_process
@@ -253,22 +262,22 @@ from perseus_dist.boundaries import agent_process
 class Started:
     pid = 0
 
-    def __init__(self, command, *, pass_fds, **_):
-        os.write(out, " ".join(map(str, pass_fds)).encode())
+    def __init__(self, command, *, pass_fds, stderr, **_):
+        os.write(out, " ".join(map(str, (*pass_fds, stderr))).encode())
 
 agent_process.subprocess.Popen = Started
 out = os.dup(1)
-for stream in range(3):
-    os.close(stream)
+{closed}
 hooks.attach(make_spec(rank=3, schedule="0F0 0B0"))
 """
     environment = {**os.environ, "PYTHONPATH": python_path(Path(builders.__file__).parent)}
     started = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
     )
-    fds = [int(fd) for fd in started.stdout.split()]
+    *fds, stderr = started.stdout.split()
     assert len(fds) == 3
-    assert min(fds) > 2
+    assert min(map(int, fds)) > 2
+    assert stderr == (str(subprocess.DEVNULL) if is_mute else "None")
 
 
 STATUS = AgentStatus(

@@ -125,6 +125,17 @@ def test_job_names_that_the_planner_would_refuse(text: str) -> None:
         options_from_namespace(parse("--perseus-job", text))
 
 
+def test_a_relative_path_in_a_folder_that_is_gone_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(OptionError, match="--perseus-report is 'report': expected a folder's path"):
+        options_from_namespace(parse("--perseus-report", "report"))
+    assert options_from_namespace(parse("--perseus-report", "/report")).report == "/report"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_files_must_be_there_when_the_job_starts(tmp_path: Path, name: str) -> None:
     flag = f"--perseus-{name.replace('_', '-')}"
