@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from perseus_dist.library import arguments
@@ -152,8 +153,16 @@ class Comparison(ValueEquality):
             raise KeyError(f"saw {plan!r}, expected one of {', '.join(found)}")
         return found[plan]
 
+    def __iter__(self) -> Iterator[str]:
+        """The keys of all plans."""
+        return (plan.plan for plan in self.plans)
+
+    def __len__(self) -> int:
+        """How many plans there are."""
+        return len(self.plans)
+
     def __repr__(self) -> str:
-        return f"<Comparison: {', '.join(plan.plan for plan in self.plans)}>"
+        return f"<Comparison: {', '.join(self)}>"
 
     def _repr_html_(self) -> str:
         table = html_table(COLUMNS, (plan._asdict() for plan in self.plans))

@@ -73,6 +73,16 @@ def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
         _replace(path, data, mode)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file under a name of our own, if one is there; links are not followed.
+
+    Raises:
+        OutputError: The folder cannot be written to, or the path is a folder.
+    """
+    with _refusing(path):
+        path.unlink(missing_ok=True)
+
+
 def move_output(staged: Path, path: Path) -> None:
     """Move a file that is written to where a person wants it, as ``write_output`` would have written it there.
 

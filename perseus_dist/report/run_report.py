@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from perseus_dist.planning.output_file import replace_file
+from perseus_dist.planning.output_file import remove_file, replace_file
 from perseus_dist.report.analysis.figures import RunReport, build_report
 from perseus_dist.report.analysis.summary import summary_text
 from perseus_dist.report.page.page import run_page
@@ -37,7 +37,7 @@ def write_report(report: RunReport, folder: Path) -> RunReport:
         The report with notes on what could not be made, as it was written.
 
     Raises:
-        OutputError: The folder cannot be written to.
+        OutputError: The folder cannot be written to, or has a folder of such a name.
     """
     notes: list[str] = []
     svgs, markup = _pictures(report, notes)
@@ -53,7 +53,7 @@ def write_report(report: RunReport, folder: Path) -> RunReport:
     }
     for name, content in contents.items():
         if content is None:
-            (folder / name).unlink(missing_ok=True)
+            remove_file(folder / name)
         else:
             replace_file(folder / name, content)
     return report

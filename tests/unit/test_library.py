@@ -316,6 +316,10 @@ def test_comparison_is_that_of_the_command_line(frontier: Frontier, capsys: pyte
     assert [plan._asdict() for plan in comparison.plans] == document["plans"]
     assert {name: [plan._asdict() for plan in sweep] for name, sweep in comparison.sweeps.items()} == document["sweeps"]
     assert comparison["envpipe"].name == "EnvPipe"
+    assert "envpipe" in comparison
+    assert "zeus" not in comparison
+    assert [comparison[key] for key in comparison] == list(comparison.plans)
+    assert len(comparison) == len(comparison.plans)
     with pytest.raises(KeyError, match="saw 'zeus', expected one of all_max, zeus_global"):
         comparison["zeus"]
     by_factor, by_time = (

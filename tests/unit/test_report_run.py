@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perseus_dist.errors import OutputError
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import MeasuredIterations
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
@@ -139,6 +140,14 @@ def test_energy_is_told_per_token_where_tokens_are_known(folder: Path) -> None:
     sentence = "energy per token: 0.045 J under the plan, 0.05 J at the baseline"
     assert sentence in summary_text(report)
     assert sentence in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["report.html", "frontier.svg"])
+def test_a_folder_where_a_file_of_the_report_would_be_is_named(folder: Path, name: str) -> None:
+    """Of this run there is no frontier, and so no picture of one: what an earlier report has left would go."""
+    (folder / name).mkdir()
+    with pytest.raises(OutputError, match=f"{name}: cannot be written .Is a directory.; expected a file name"):
+        write_report(build_report(folder), folder)
 
 
 @pytest.mark.parametrize("tokens", [(0.0, 0.0), (4000.0, 4096.0)])
