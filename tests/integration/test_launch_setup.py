@@ -62,6 +62,14 @@ def test_a_checkout_that_may_not_be_written(checkout: Path) -> None:
     ("broken", "is_new"),
     [
         pytest.param("", False, marks=pytest.mark.stress),
+        pytest.param(
+            "sed -i 's| -m venv | -m venv --system-site-packages --prompt mine |' .venv/pyvenv.cfg",
+            False,
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
+            "ln -s . link; sed -i '/^command/s|/.venv$|/link/.venv|' .venv/pyvenv.cfg", False, marks=pytest.mark.soak
+        ),
         pytest.param("rm .venv/bin/python", True, marks=pytest.mark.soak),
         pytest.param("rm -r .venv/lib/python3*/site-packages/pip", True, marks=pytest.mark.soak),
         pytest.param(

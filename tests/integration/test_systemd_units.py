@@ -37,6 +37,11 @@ def test_a_unit_is_hardened(name: str) -> None:
     assert float(exposure) <= MAX_EXPOSURE[name], told
 
 
+def test_the_planners_metrics_of_its_process_see_when_the_machine_has_begun() -> None:
+    """Prometheus's client reads that in ``/proc/stat``, and shows none of them without."""
+    assert "ProcSubset=" not in re.sub("#.*", "", (UNITS / "perseus-planner.service").read_text())
+
+
 @pytest.mark.stress
 @needs_systemd
 def test_systemd_understands_every_line(tmp_path: Path) -> None:
