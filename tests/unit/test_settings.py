@@ -83,6 +83,31 @@ def test_a_later_source_wins(
     assert (args.metrics_port, args.bind) == (1004, "127.0.0.1:7")
 
 
+def test_of_options_that_exclude_each_other_the_one_of_the_latest_source_counts(
+    place: Callable[[str, str], Path], shown: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values() -> tuple[object, object]:
+        return shown()["planner.metrics"]["value"], shown()["planner.metrics-port"]["value"]
+
+    def parsed(*words: str) -> tuple[object, object]:
+        parser = build_parser(["planner"])
+        set_defaults(parser, ["planner", *words], os.environ)
+        args = parser.parse_args(["planner", *words])
+        return args.metrics, args.metrics_port
+
+    place("system", '[planner]\nmetrics = "127.0.0.1:9464"\n')
+    assert parsed() == values() == ("127.0.0.1:9464", None)
+    assert parsed("--metrics-port", "9500") == parsed("--metrics-port=9500") == (None, 9500)
+    place("user", "[planner]\nmetrics-port = 1002\n")
+    assert parsed() == values() == (None, 1002)
+    assert parsed("--metrics", "127.0.0.1:7") == ("127.0.0.1:7", None)
+    monkeypatch.setenv("PERSEUS_PLANNER_METRICS", "127.0.0.1:8")
+    assert parsed() == values() == ("127.0.0.1:8", None)
+    monkeypatch.setenv("PERSEUS_PLANNER_METRICS_PORT", "9")
+    with pytest.raises(SettingsError, match="_METRICS_PORT: saw metrics and metrics-port, expected one of"):
+        parsed()
+
+
 def test_one_file_may_be_named_instead_of_both(
     place: Callable[[str, str], Path], shown: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

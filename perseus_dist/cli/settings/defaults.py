@@ -57,7 +57,7 @@ def _set_defaults(
     prefix = variable_of(section, "")
     if not files and not any(name.startswith(prefix) or name in ALIASES.values() for name in environ):
         return ()  # most commands: what follows need not be imported
-    from perseus_dist.cli.settings.effective import check_sections, effective_settings
+    from perseus_dist.cli.settings.effective import check_sections, effective_settings, exclusive_dests
 
     for file in files:
         check_sections(file)
@@ -66,6 +66,10 @@ def _set_defaults(
     given = tuple(setting for setting in settings if not setting.is_default)
     if words[0] in KEYS_OF_OTHERS:
         given = tuple(setting for setting in given if setting.key in KEYS_OF_OTHERS[words[0]][1])
+    options = command._option_string_actions  # noqa: SLF001 - argparse tells of them nowhere else
+    on_line = {options[option].dest for word in words if (option := word.partition("=")[0]) in options}
+    overruled = {dest for dests in exclusive_dests(command) if dests & on_line for dest in dests - on_line}
+    given = tuple(setting for setting in given if setting.dest not in overruled)
     command.set_defaults(**{setting.dest: setting.value for setting in given}, settings=given)
     waive(command, [setting.dest for setting in given])
     return given

@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ def effective_settings(
         environ: Variables; one that is empty is not set.
 
     Raises:
-        SettingsError: A key that there is not, or a value that the command line would refuse as well.
+        SettingsError: A key that there is not, a value that the command line would refuse as well, or two keys of one
+            source that exclude each other.
     """
     options = options_of(section, parser)
     files = tuple(files)
@@ -104,7 +105,36 @@ def effective_settings(
                 setting = replace(setting, value=value, variable=variable, file=None, line=None)
                 break
         settings.append(setting)
-    return settings
+    overruled = set(_overruled(settings, parser, files))
+    defaults = {key: action.default for key, action in options.items()}
+    return [
+        replace(setting, value=defaults[setting.key], variable="", file=None, line=None)
+        if setting.key in overruled
+        else setting
+        for setting in settings
+    ]
+
+
+def _overruled(
+    settings: Iterable[Setting], parser: argparse.ArgumentParser, files: Sequence[SettingsFile]
+) -> Iterator[str]:
+    """Keys of options that exclude another one, which a later source has."""
+    ranks = {file.path: number for number, file in enumerate(files)}
+    settings = [setting for setting in settings if not setting.is_default]
+    for dests in exclusive_dests(parser):
+        found = [(len(files) if one.file is None else ranks[one.file], one) for one in settings if one.dest in dests]
+        latest = max((rank for rank, _ in found), default=0)
+        of_latest = [one for rank, one in found if rank == latest]
+        if len(of_latest) > 1:
+            keys = " and ".join(one.key for one in of_latest)
+            raise SettingsError(f"{of_latest[-1].source}: saw {keys}, expected one of them")
+        yield from (one.key for rank, one in found if rank < latest)
+
+
+def exclusive_dests(parser: argparse.ArgumentParser) -> list[set[str]]:
+    """Destinations of options that exclude each other."""
+    groups = parser._mutually_exclusive_groups  # noqa: SLF001 - argparse tells of them nowhere else
+    return [{action.dest for action in group._group_actions} for group in groups]  # noqa: SLF001
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,6 @@ from perseus_dist.simulator.work import work_environment
 _LOOK_S = 0.25
 _RELEASE_S = 2.0  # agents outlive their trainers by a moment
 _TAIL_LINES = 30
-_reservations: list[socket.socket] = []  # of ports that this process was given
 _PORTS = (20_000, 32_000)  # below those that Linux gives to connections, so that none takes it before the launcher does
 
 
@@ -210,7 +209,7 @@ def free_port() -> int:
         except OSError:
             reservation.close()
             continue
-        _reservations.append(reservation)
+        reservation.detach()  # the port's name stays taken while this process runs
         return port
 
 
