@@ -541,3 +541,20 @@ def test_page_and_metrics_of_a_planner_on_this_node(machine: SimulatedMachine, t
     settings.write_text(settings.read_text().replace('"state"', '"another node\'s"'))
     _, lines = doctor(machine, tmp_path, **config)
     assert not has(lines, "nothing answers")
+
+
+def test_a_page_that_wants_a_certificate_of_who_asks_answers(machine: SimulatedMachine, tmp_path: Path) -> None:
+    authority, page = trustme.CA(), f"127.0.0.1:{free_port()}"
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("localhost")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "planner.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "planner.key")
+    files = {name: str(tmp_path / file) for name, file in (("cert", "planner.pem"), ("key", "planner.key"))}
+    files["client-ca"] = str(tmp_path / "ca.pem")
+    settings = tmp_path / "perseus.toml"
+    lines = [f'state-dir = "state"\nweb = "{page}"', *(f'tls-{name} = "{file}"' for name, file in files.items())]
+    settings.write_text("\n".join(["[planner]", *lines]))
+    options = [word for name, file in files.items() for word in (f"--tls-{name}", file)]
+    with planner(tmp_path, "--web", page, *options):
+        _, said = doctor(machine, tmp_path, PERSEUS_CONFIG=str(settings))
+    assert has(said, f"ok page: answers at {page}")

@@ -3,6 +3,7 @@
 import http.client
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from perseus_dist.cli.node.doctor.backup import is_planner_kept_here
@@ -54,8 +55,11 @@ def _trouble(address: Address, path: str, *, has_tls: bool) -> str:
     else:
         connection = http.client.HTTPConnection(host, address.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", path)
-        connection.getresponse()
+        connection.connect()
+        # Behind a handshake it is there, and hangs up where it wants a certificate of who asks.
+        with suppress(*((ssl.SSLError, ConnectionError) if has_tls else ())):
+            connection.request("GET", path)
+            connection.getresponse()
     except TimeoutError:
         return f"no answer within {_TIMEOUT_S:g} s"
     except (OSError, http.client.HTTPException) as error:
