@@ -237,7 +237,7 @@ class Access:
 
     @contextmanager
     def _flushed(self) -> Iterator[None]:
-        """A transaction within is on the disk before it is acknowledged, whoever reads meanwhile."""
+        """A transaction within is on the disk before it is acknowledged, while others read the database, too."""
         self._database.execute("PRAGMA synchronous = FULL")
         try:
             yield
