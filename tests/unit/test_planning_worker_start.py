@@ -5,20 +5,9 @@ import errno
 import os
 
 import pytest
+from test_planner_job_actor import REQUEST
 
-from perseus_dist.planner.worker.plan_request import PlanningRequest
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
-
-REQUEST = PlanningRequest(
-    request_id=1,
-    job_id="job",
-    revision=1,
-    schedule_text="",
-    contributions=(),
-    blocking_power_w=(),
-    tp_size=1,
-    switch_latency_s=0.0,
-)
 
 
 def test_a_process_that_cannot_be_started_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
