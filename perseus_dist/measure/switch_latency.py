@@ -60,13 +60,15 @@ def measure_latencies(bench: Bench, clocks_mhz: Sequence[int], seconds: float, s
 
     Args:
         bench: With a control that sets clocks.
-        clocks_mhz: Descending, two at least.
+        clocks_mhz: Descending; of a single one there is nothing to measure.
         seconds: For all of it; every target is gone to three times, however long that takes.
         say: Called with the progress, a sentence.
 
     Raises:
         MeasureError: A clock cannot be set.
     """
+    if len(clocks_mhz) < 2:
+        return []
     highest_mhz, lowest_mhz = clocks_mhz[0], clocks_mhz[-1]
     step = -(-len(clocks_mhz[1:]) // _MAX_TARGETS)
     targets = sorted({*clocks_mhz[1::step], lowest_mhz}, reverse=True)

@@ -45,7 +45,7 @@ def write_report(report: RunReport, folder: Path) -> RunReport:
     report = replace(report, output_notes=tuple(notes))
     contents: dict[str, bytes | None] = {
         REPORT_JSON: json.dumps(report.document(), indent=1).encode() + b"\n",
-        REPORT_HTML: run_page(report, markup, has_trace=bool(events)).encode(),
+        REPORT_HTML: run_page(report, markup, has_trace=bool(events)).encode("utf-8", "backslashreplace"),
         FRONTIER_SVG: svgs.get("frontier"),
         STRAGGLERS_SVG: svgs.get("stragglers"),
         TIMELINE_SVG: svgs.get("timeline"),

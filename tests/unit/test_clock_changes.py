@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,11 +11,11 @@ import perseus_dist
 from perseus_dist.errors import ProfileError
 from perseus_dist.planning.frontier.frontier import Frontier, plan_first, plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier, save_frontier
-from perseus_dist.planning.frontier.plan import plan_document, plan_for_deadline
+from perseus_dist.planning.frontier.plan import latency_figures, plan_document, plan_for_deadline
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.profile.profile import Profile, read_profile, write_profile
 from perseus_dist.planning.schedule.schedule import one_f_one_b
-from perseus_dist.units import PS_PER_MS
+from perseus_dist.units import PS_PER_MS, IntArray
 
 HEADER = "stage,instruction,frequency,time,energy,samples,time_p90"
 COMPUTATIONS = [
@@ -148,6 +149,17 @@ def test_a_saved_frontier_plays_the_same(profile: Profile, tmp_path: Path) -> No
     assert document["switch_latency_ms"] == 12
     expected_ms = {"1400": 4, "1300": 4, "1200": 4, "1100": 13, "1000": 13, "900": 13, "800": 500}
     assert document["switch_latency_by_clock_ms"] == {"0": expected_ms}
+
+
+def test_every_clock_of_a_stage_is_told_where_its_instructions_have_others(profile: Profile) -> None:
+    problem = problem_of(profile)
+    forward, backward = (curve for curve in problem.curves if curve.latencies_ps is not None)
+    fewer = [
+        replace(curve, clocks_mhz=curve.clocks_mhz[kept], latencies_ps=cast("IntArray", curve.latencies_ps)[kept])
+        for curve, kept in ((forward, slice(None, 5)), (backward, slice(None, 2)))
+    ]
+    told = latency_figures(replace(problem, curves=tuple(fewer)), 0)["switch_latency_by_clock_ms"]
+    assert told == {"0": {"1400": 4, "1300": 4, "1200": 4, "1100": 13, "1000": 13}}
 
 
 def test_an_argument_counts_more_than_the_profile(profile: Profile, tmp_path: Path) -> None:

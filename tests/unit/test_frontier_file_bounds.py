@@ -121,13 +121,14 @@ def test_a_file_is_of_the_first_schema_that_can_say_what_is_in_it(name: str) -> 
 
 def test_errors_are_told_where_one_curve_has_any_of_them() -> None:
     doubtful = small_curve(0, "F", TWO, time_errors=(0.01, 0.02)).doubt
-    known: list[dict[str, Any]] = [{"doubt": doubtful}, {"latencies_p90_ps": np.array([3, 4])}, {}]
+    known: list[dict[str, Any]] = [{"doubt": doubtful}, {"latencies_p90_ps": np.array([3, 4])}, {"spread": 0.02}, {}]
     for of_curve in known:
         frontier = alone(chain(change=lambda curve, these=of_curve: replace(curve, **these)))  # type: ignore[misc]
         assert ("doubts" in header_of(frontier)) == bool(of_curve)
         again = frontier_from_npz(frontier_npz(frontier), "frontier.npz").problem.curves[0]
         assert (again.doubt is not None) == ("doubt" in of_curve)
         assert (again.latencies_p90_ps is not None) == ("latencies_p90_ps" in of_curve)
+        assert again.spread == of_curve.get("spread", 0.0)
     late = replace(small_curve(0, "SEND_F", {0: (1, 0)}), p90_excess_ps=5)
     again = frontier_from_npz(frontier_npz(pair(PAIR, late)), "frontier.npz").problem.curves[-1]
     assert (again.kind, again.p90_excess_ps) == ("SEND_F", 5)
@@ -214,6 +215,12 @@ GOOD = {
         ({"is_between": [False, 1]}, False),
         ({"is_from_samples": 1}, False),
         ({"is_from_samples": False}, True),
+        ({"spread": 0.0}, True),
+        ({"spread": 1.0}, True),
+        ({"spread": 1.0000001}, False),
+        ({"spread": -1e-9}, False),
+        ({"spread": float("nan")}, False),
+        ({"spread": 0}, False),
     ],
     ids=str,
 )

@@ -9,7 +9,9 @@ import pytest
 from perseus_dist.device.control import ClockReport
 from perseus_dist.measure.bench import bench
 from perseus_dist.measure.bench.bench import Bench, Block, best_block
+from perseus_dist.measure.clock_sweep import choose_clocks
 from perseus_dist.measure.errors import MeasureError
+from perseus_dist.measure.switch_latency import measure_latencies
 
 
 def block(power_se_w: float) -> Block:
@@ -108,3 +110,9 @@ def test_a_clock_that_is_not_answered_for_gives_the_events_back(monkeypatch: pyt
     with pytest.raises(MeasureError, match="slow has not answered for 10 s"):
         Bench(cast("Any", workload), cast("Any", SlowControl(-1)), cast("Any", None), 0).hold(1410)
     assert workload.num_free == 40
+
+
+def test_a_gpu_with_a_single_clock_has_no_changes_to_measure() -> None:
+    said: list[str] = []
+    assert measure_latencies(cast("Bench", None), choose_clocks((1410,), 8), 1.0, said.append) == []
+    assert said == []

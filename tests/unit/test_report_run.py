@@ -125,6 +125,41 @@ def under(run: RunFiles) -> list[int]:
     return list(map(int, iterations_of(run, range(run.job.num_ranks)).under))
 
 
+@pytest.mark.parametrize("last_kept", [4, 8])
+def test_iterations_are_free_as_long_as_the_rank_that_is_swept_first_says(folder: Path, last_kept: int) -> None:
+    """Rank 1 keeps later iterations without a clock, one of them after rank 0's plan began."""
+    planned = [kept(0, iteration, point=7, clock_mhz=1200) for iteration in (18, 19)]
+    write(folder, "timeline-0.jsonl", header(0), kept(0, last_kept), *planned)
+    write(folder, "timeline-1.jsonl", header(1), kept(1, 10), kept(1, 15))
+    expected = [Under.NO_CLOCK] * (last_kept + 1) + [Under.SWEEP] * (13 - last_kept) + [Under.PLAN] * 6
+    assert under(read_run(folder)) == expected
+
+
+@pytest.mark.parametrize(("num_free", "expected"), [(3, []), (4, [3]), (5, [3, 4])])
+def test_the_first_iterations_are_no_baseline_of_a_plan(folder: Path, num_free: int, expected: list[int]) -> None:
+    for rank in range(2):
+        planned = kept(rank, 19, point=7, clock_mhz=1200)
+        write(folder, f"timeline-{rank}.jsonl", header(rank), kept(rank, num_free - 1), planned)
+    iterations = iterations_of(read_run(folder), range(2))
+    assert iterations.number[iterations.is_baseline].tolist() == expected
+
+
+@pytest.mark.parametrize(("num_free", "expected"), [(1, [0]), (3, [2]), (4, [3]), (6, [3, 4, 5])])
+def test_without_a_plan_some_iteration_is_the_baseline(folder: Path, num_free: int, expected: list[int]) -> None:
+    write(folder, "job.json", job(phases=[{"phase": "observing", "reason": "", "at": ""}]))
+    for rank in range(2):
+        write(folder, f"rank-{rank}.jsonl", *reports(num_free, planned_from=99))
+        write(folder, f"timeline-{rank}.jsonl", header(rank))
+    iterations = iterations_of(read_run(folder), range(2))
+    assert iterations.number[iterations.is_baseline].tolist() == expected
+
+
+def test_a_name_that_is_no_text_leaves_the_page_readable(folder: Path) -> None:
+    write(folder, "job.json", job(job_id="run \udcff"))
+    write_report(build_report(folder), folder)
+    assert "run \\udcff" in (folder / "report.html").read_text()
+
+
 def write_tokens(folder: Path, *tokens: float) -> None:
     for rank, told in enumerate(tokens):
         lines = [{**line, "tokens": told} for line in reports(20, planned_from=14)]

@@ -128,8 +128,9 @@ def frontier_npz(frontier: Frontier) -> bytes:
     if any(curve.latencies_ps is not None for curve in problem.curves):
         latencies_ps = [None if one.latencies_ps is None else one.latencies_ps.tolist() for one in problem.curves]
         header |= {"schema_version": LATENCY_VERSION, "latencies_ps": latencies_ps}
-    if any(one.doubt is not None or one.latencies_p90_ps is not None or one.p90_excess_ps for one in problem.curves):
-        header["doubts"] = [_doubt_document(curve) for curve in problem.curves]
+    doubts = [_doubt_document(curve) for curve in problem.curves]
+    if any(doubts):
+        header["doubts"] = doubts
     if _exchanges(problem.dag.schedule, header["curves"]):
         header["schema_version"] = EXCHANGE_VERSION
     if problem.dag.schedule.exchange.holds_up:
@@ -318,14 +319,21 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
             latencies_p90_ps=_latencies(doubts[index].get("latencies_p90_ps"), num_clocks),
             doubt=_doubt(doubts[index], num_clocks),
             p90_excess_ps=_excess_ps(doubts[index], kind),
+            spread=_spread(doubts[index]),
         )
     dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in TIMED_APART})
     return problem_of(dag, curves, blocking_uw=blocking_uw, tensor_parallel=tensor_parallel)
 
 
 def _excess_ps(document: Mapping[str, Any], kind: str) -> int:
-    """Of a transfer; nothing else has a spread."""
+    """Of a transfer; nothing else has such an excess."""
     return _whole({"p90_excess_ps": 0, **document}, "p90_excess_ps", 0, _MAX_EXCESS_PS if kind in SENDS else 0)
+
+
+def _spread(document: Mapping[str, Any]) -> float:
+    spread = document.get("spread", 0.0)  # files of before have none
+    _check(type(spread) is float and 0 <= spread <= MAX_ERROR_SHARE)
+    return float(spread)
 
 
 def _latencies(values: list[Any] | None, num_clocks: int) -> IntArray | None:
@@ -346,6 +354,8 @@ def _doubt_document(curve: CostCurve) -> dict[str, Any]:
         document["latencies_p90_ps"] = curve.latencies_p90_ps.tolist()
     if curve.p90_excess_ps:
         document["p90_excess_ps"] = curve.p90_excess_ps
+    if curve.spread:
+        document["spread"] = curve.spread
     return document
 
 

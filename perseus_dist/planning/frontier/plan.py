@@ -163,13 +163,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def latency_figures(problem: PlanningProblem, switch_latency_ps: int) -> dict[str, Any]:
     """How long clock changes take: the constant, and by stage and clock [MHz] what the profile says in its place."""
-    of_stage = {
-        str(curve.stage): dict(
-            zip(map(str, curve.clocks_mhz.tolist()), ms_from_ps(curve.latencies_ps).tolist(), strict=True)
-        )
-        for curve in problem.curves
-        if curve.latencies_ps is not None
-    }
+    of_stage: dict[str, dict[str, float]] = {}
+    for curve in problem.curves:
+        if curve.latencies_ps is not None:
+            of_clock = zip(map(str, curve.clocks_mhz.tolist()), ms_from_ps(curve.latencies_ps).tolist(), strict=True)
+            of_stage.setdefault(str(curve.stage), {}).update(of_clock)
     constant = {"switch_latency_ms": float(ms_from_ps(switch_latency_ps))}
     return {**constant, "switch_latency_by_clock_ms": of_stage} if of_stage else constant
 

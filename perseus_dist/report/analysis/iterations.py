@@ -64,10 +64,12 @@ class Iterations:
 
     @property
     def is_baseline(self) -> NDArray[np.bool_]:
-        """(num_iterations) whether no clock was held, the first few left out if there are others."""
+        """(num_iterations) whether no clock was held; the first few left out if there are others, or a plan's."""
         free = self.under == Under.NO_CLOCK
-        rank_among_free = np.cumsum(free) - 1
-        return np.asarray(free & (rank_among_free >= min(_NUM_WARM_UP, int(free.sum()) - 1)))
+        num_left_out = _NUM_WARM_UP
+        if not np.any(self.under == Under.PLAN):
+            num_left_out = min(num_left_out, int(free.sum()) - 1)
+        return np.asarray(free & (np.cumsum(free) > num_left_out))
 
 
 def iterations_of(run: RunFiles, ranks: Sequence[int]) -> Iterations:
@@ -153,15 +155,21 @@ def _median_and_spread(values: FloatArray) -> tuple[float, float]:
 
 
 def _last_free(run: RunFiles) -> int | None:
-    """The last iteration before any clock was held; None where none ever was, or that is not known."""
+    """The last iteration before any rank held a clock; None where none ever did, or that is not known.
+
+    Ranks keep timelines of iterations without a clock and under plans, not of those of the sweep between.
+    """
     if not any(phase.phase in ("profiling", "enforcing") for phase in run.job.phases):
         return None
-    kept = [one for timeline in run.timelines.values() for one in timeline.iterations]
-    first_planned = min((one.iteration for one in kept if one.is_planned), default=None)
-    free = [
-        one.iteration for one in kept if not one.is_planned and (first_planned is None or one.iteration < first_planned)
+    first_planned = min(
+        (report.iteration for reports in run.iterations.values() for report in reports if report.point != NO_POINT),
+        default=math.inf,
+    )
+    free_by_rank = [
+        [one.iteration for one in timeline.iterations if not one.is_planned and one.iteration < first_planned]
+        for timeline in run.timelines.values()
     ]
-    return max(free, default=None)
+    return min((max(free) for free in free_by_rank if free), default=None)
 
 
 def _under(number: IntArray, is_planned: NDArray[np.bool_], *, last_free: int | None) -> IntArray:
