@@ -75,7 +75,7 @@ def node_metrics(environ: Mapping[str, str], version: str) -> str:
     page.add(CLOCKD, float(_answers(clockd_socket(environ))))
     nvml = Nvml()
     try:
-        driver, uuids = str(nvml.call("nvmlSystemGetDriverVersion")), nvml.uuids()
+        driver, numbered = str(nvml.call("nvmlSystemGetDriverVersion")), nvml.numbered_uuids()
     except NvmlError:
         page.add(INFO, 1, version, "")
         page.add(DRIVER, 0)
@@ -84,8 +84,9 @@ def node_metrics(environ: Mapping[str, str], version: str) -> str:
     page.add(DRIVER, 1)
     folder = lease_folder(environ)
     touched = frozenset(touched_gpus(folder))
-    looks: list[Callable[[], _Page]] = [lambda uuid=uuid: _look(nvml.gpu(uuid), folder, touched) for uuid in uuids]  # type: ignore[misc]
-    for index, (uuid, seen) in enumerate(zip(uuids, _all_at_once(looks), strict=True)):
+    gpus = [(index, uuid) for index, uuid in enumerate(numbered) if uuid is not None]
+    looks: list[Callable[[], _Page]] = [lambda uuid=uuid: _look(nvml.gpu(uuid), folder, touched) for _, uuid in gpus]  # type: ignore[misc]
+    for (index, uuid), seen in zip(gpus, _all_at_once(looks), strict=True):
         page.add(ANSWERS, float(seen is not None), str(index), uuid)
         for family, values in (seen.values if seen else {}).items():
             for labels, value in values:

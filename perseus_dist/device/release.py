@@ -83,8 +83,9 @@ def release_named(folder: Path, names: Sequence[str] | None, *, if_unleased: boo
         NvmlError: The GPUs cannot be listed.
     """
     nvml = Nvml()
-    uuids = nvml.uuids()
-    chosen = uuids if names is None else [_resolve(name, uuids) for name in names]
+    numbered = nvml.numbered_uuids()
+    uuids = [uuid for uuid in numbered if uuid is not None]
+    chosen = uuids if names is None else [_resolve(name, numbered, uuids) for name in names]
     return [_release(nvml, folder, gpu_uuid, if_unleased=if_unleased) for gpu_uuid in chosen]
 
 
@@ -116,9 +117,12 @@ def _describe_use(gpu: Gpu) -> str:
     return ", ".join(gpu_guard.describe_process(pid) for pid in gpu_guard.running_pids(gpu))
 
 
-def _resolve(name: str, uuids: Sequence[str]) -> str:
-    if name.isdecimal() and int(name) < len(uuids):
-        return uuids[int(name)]
+def _resolve(name: str, numbered: Sequence[str | None], uuids: Sequence[str]) -> str:
+    if name.isdecimal() and int(name) < len(numbered):
+        uuid = numbered[int(name)]
+        if uuid is None:
+            raise ReleaseError(f"{name}: this GPU is lost; it needs a reset or a reboot, which also ends its lock")
+        return uuid
     matches = [uuid for uuid in uuids if uuid.startswith(name)] if name.startswith("GPU-") else []
     if len(matches) == 1:
         return matches[0]

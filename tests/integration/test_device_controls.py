@@ -337,6 +337,19 @@ def test_release_by_name_lifts_any_lock(machine: SimulatedMachine, environ: dict
     assert len(release(environ, "--all")) == 2
 
 
+def test_release_by_number_beside_a_lost_gpu(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    """A GPU keeps its number in nvidia-smi while one before it is lost."""
+    machine.gpu(1).request_clock(900)
+    machine.gpu(0).set_lost(True)
+    assert [gpu["gpu_uuid"] for gpu in release(environ, "1")] == [machine.gpu(1).uuid]
+    wait_until(lambda: machine.gpu(1).state().is_unlocked)
+    refused = subprocess.run(
+        [sys.executable, "-m", "perseus_dist", "release", "0"], env=environ, capture_output=True, text=True, check=False
+    )
+    assert "0: this GPU is lost" in refused.stderr
+    machine.gpu(0).set_lost(False)
+
+
 def test_a_sweep_lifts_what_a_lost_container_left_and_nothing_that_is_used(
     machine: SimulatedMachine, environ: dict[str, str]
 ) -> None:

@@ -51,3 +51,14 @@ def test_numbers_of_unlike_gpus_need_an_order() -> None:
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in choose_gpu(0, gpus, "0", "FASTEST_FIRST").trouble
     assert choose_gpu(0, gpus, "0", "PCI_BUS_ID").uuid == UUIDS[0]
     assert choose_gpu(0, gpus, "GPU-t4", "FASTEST_FIRST").uuid == "GPU-t4"
+
+
+@pytest.mark.parametrize("visible", [None, "0,1,2", "2"])
+def test_numbers_from_a_lost_gpu_on_name_none(visible: str | None) -> None:
+    """CUDA may number them as if it were there, or as if it were not."""
+    gpus = [GPUS[0], None, GPUS[2]]
+    found = choose_gpu(0 if visible == "2" else 2, gpus, visible, "FASTEST_FIRST")
+    assert found.uuid is None
+    assert "GPU 1 is lost" in found.trouble
+    assert choose_gpu(0, gpus, "GPU-cccc", "FASTEST_FIRST").uuid == UUIDS[2]
+    assert choose_gpu(0, gpus, None, "FASTEST_FIRST").uuid == UUIDS[0]

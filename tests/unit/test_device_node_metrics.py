@@ -19,7 +19,7 @@ class WithoutPowerLimit:
     def __init__(self, code: int) -> None:
         self._code = code
 
-    def uuids(self) -> list[str]:
+    def numbered_uuids(self) -> list[str | None]:
         return [UUID]
 
     def gpu(self, _: str) -> "WithoutPowerLimit":

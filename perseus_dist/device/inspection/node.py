@@ -16,7 +16,7 @@ def inspect_device(environ: Mapping[str, str]) -> Iterator[Finding]:
     nvml = Nvml()
     try:
         version = nvml.call("nvmlSystemGetDriverVersion")
-        uuids = nvml.uuids()
+        numbered = nvml.numbered_uuids()
     except NvmlError as error:
         yield Finding(
             level=Level.FAIL,
@@ -25,9 +25,15 @@ def inspect_device(environ: Mapping[str, str]) -> Iterator[Finding]:
             remedy="make nvidia-smi work here first (in a container: driver capability 'utility')",
         )
         return
+    uuids = [uuid for uuid in numbered if uuid is not None]
     yield Finding(level=Level.OK, subject="driver", what=f"{version}, {len(uuids)} GPUs")
     folder = lease_folder(environ)
-    for index, uuid in enumerate(uuids):
+    for index, uuid in enumerate(numbered):
+        if uuid is None:
+            yield Finding(
+                level=Level.FAIL, subject=f"GPU {index}", what="it is lost", remedy="reset the GPU, or reboot the node"
+            )
+            continue
         yield from patiently(f"GPU {index}", lambda uuid=uuid: list(inspect_gpu(nvml.gpu(uuid), folder)))  # type: ignore[misc]
     yield from inspect_control(environ, uuids)
     yield from _inspect_leases(environ)

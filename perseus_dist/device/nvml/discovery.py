@@ -35,7 +35,7 @@ def find_gpu(local_rank: int, environ: Mapping[str, str]) -> FoundGpu:
     """The GPU that CUDA device ``local_rank`` of a process with this environment is. Never raises."""
     nvml = Nvml()
     try:
-        gpus = [VisibleGpu(uuid=uuid, name=str(nvml.gpu(uuid).call("nvmlDeviceGetName"))) for uuid in nvml.uuids()]
+        gpus = [_look_at(nvml, uuid) for uuid in nvml.numbered_uuids()]
     except NvmlError as error:
         return FoundGpu(uuid=None, trouble=str(error))
     return choose_gpu(
@@ -43,12 +43,12 @@ def find_gpu(local_rank: int, environ: Mapping[str, str]) -> FoundGpu:
     )
 
 
-def choose_gpu(local_rank: int, gpus: Sequence[VisibleGpu], visible: str | None, device_order: str) -> FoundGpu:
+def choose_gpu(local_rank: int, gpus: Sequence[VisibleGpu | None], visible: str | None, device_order: str) -> FoundGpu:
     """The same, from given lists.
 
     Args:
         local_rank: CUDA device number in the process.
-        gpus: All that NVML lists.
+        gpus: All that NVML lists; None for one that is lost.
         visible: ``CUDA_VISIBLE_DEVICES``; None if it is not set, which means all.
         device_order: ``CUDA_DEVICE_ORDER``.
     """
@@ -71,22 +71,33 @@ def choose_gpu(local_rank: int, gpus: Sequence[VisibleGpu], visible: str | None,
     return FoundGpu(uuid=None, trouble=f"no GPU for local rank {local_rank}: {given}, CUDA sees {end}: {reason}")
 
 
-def _resolve(entry: str, gpus: Sequence[VisibleGpu], device_order: str) -> FoundGpu:
+def _look_at(nvml: Nvml, uuid: str | None) -> VisibleGpu | None:
+    return None if uuid is None else VisibleGpu(uuid=uuid, name=str(nvml.gpu(uuid).call("nvmlDeviceGetName")))
+
+
+def _resolve(entry: str, gpus: Sequence[VisibleGpu | None], device_order: str) -> FoundGpu:
     if _is_mig(entry):
         return FoundGpu(uuid=None, trouble=f"{entry} is a MIG instance, which has no clock of its own")
+    present = [gpu for gpu in gpus if gpu is not None]
     if entry.startswith("GPU-"):
-        matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+        matches = [gpu for gpu in present if gpu.uuid.startswith(entry)]
         if len(matches) == 1:
             return FoundGpu(uuid=matches[0].uuid)
         return FoundGpu(uuid=None, trouble=f"{len(matches)} GPUs have a UUID that begins with {entry}, expected one")
     if not entry.isdecimal() or int(entry) >= len(gpus):
         return FoundGpu(uuid=None, trouble=f"{entry!r} is none of the {len(gpus)} GPUs")
-    if device_order != "PCI_BUS_ID" and len({gpu.name for gpu in gpus}) > 1:
+    if device_order != "PCI_BUS_ID" and len({gpu.name for gpu in present}) > 1:
         return FoundGpu(
             uuid=None,
             trouble="GPUs of several models, which CUDA numbers in its own order; set CUDA_DEVICE_ORDER=PCI_BUS_ID",
         )
-    return FoundGpu(uuid=gpus[int(entry)].uuid)
+    gpu = gpus[int(entry)]
+    if gpu is None or None in gpus[: int(entry)]:  # CUDA may leave out the one that is lost
+        return FoundGpu(
+            uuid=None,
+            trouble=f"GPU {gpus.index(None)} is lost, so that {entry} may be another GPU to CUDA; name GPUs by UUID",
+        )
+    return FoundGpu(uuid=gpu.uuid)
 
 
 def _is_mig(entry: str) -> bool:

@@ -100,18 +100,27 @@ class Nvml:
         return Gpu(self, uuid)
 
     def uuids(self) -> list[str]:
-        """All GPUs visible here, in the order of NVML, which is that of the PCI bus.
+        """All GPUs visible here that are not lost, in the order of NVML, which is that of the PCI bus.
 
         Raises:
-            NvmlError: As ``call``. GPUs that are lost are left out.
+            NvmlError: As ``call``.
         """
-        found = []
+        return [uuid for uuid in self.numbered_uuids() if uuid is not None]
+
+    def numbered_uuids(self) -> list[str | None]:
+        """All GPUs visible here, each at its number in NVML and nvidia-smi; None for one that is lost.
+
+        Raises:
+            NvmlError: As ``call``.
+        """
+        found: list[str | None] = []
         for index in range(self.call("nvmlDeviceGetCount")):
             try:
                 found.append(self.call("nvmlDeviceGetUUID", self.call("nvmlDeviceGetHandleByIndex", index)))
             except NvmlError as error:
                 if error.code != GPU_IS_LOST:
                     raise
+                found.append(None)
         return found
 
 

@@ -37,7 +37,7 @@ class VisibleCase:
 def check_visible_devices(gpu_uuid: str, environ: Mapping[str, str]) -> list[VisibleCase]:
     """Every way to name a GPU: as it is set here, by its index, by its UUID and by the beginning of it."""
     try:
-        index = str(Nvml().uuids().index(gpu_uuid))
+        index = str(Nvml().numbered_uuids().index(gpu_uuid))
     except (NvmlError, ValueError):
         index = "0"
     settings = dict.fromkeys((environ.get("CUDA_VISIBLE_DEVICES"), None, index, gpu_uuid, gpu_uuid[:_PREFIX]))
