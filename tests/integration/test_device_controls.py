@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -71,10 +72,12 @@ def next_report(control: ClockControl) -> ClockReport:
     return wait_for(lambda: control.poll(time.monotonic_ns()))[0]
 
 
-def hold(mode: str, gpu_uuid: str, environ: dict[str, str]) -> tuple["subprocess.Popen[str]", int]:
+def hold(
+    mode: str, gpu_uuid: str, environ: dict[str, str], stderr: int | None = None
+) -> tuple["subprocess.Popen[str]", int]:
     """A process that holds a locked clock, and the process id of its private lease process."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, mode, gpu_uuid], env=environ, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, mode, gpu_uuid], env=environ, stdout=subprocess.PIPE, stderr=stderr, text=True
     )
     assert holder.stdout is not None
     return holder, int(holder.stdout.readline())
@@ -125,6 +128,23 @@ def test_killed_holder_of_direct_control(machine: SimulatedMachine, environ: dic
     assert not machine.gpu(0).state().is_unlocked
     kill(holder)
     wait_until(lambda: machine.gpu(0).state().is_unlocked)
+
+
+def test_a_lease_process_whose_standard_error_nobody_reads_restores(
+    machine: SimulatedMachine, environ: dict[str, str]
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while os.write(writer, b"x" * 4096):
+            pass
+    os.set_blocking(writer, True)
+    holder, _ = hold("direct", machine.gpu(0).uuid, environ, stderr=writer)
+    os.kill(holder.pid, signal.SIGSTOP)  # silent, of which the lease process has something to say
+    wait_until(lambda: machine.gpu(0).state().is_unlocked)
+    kill(holder)
+    os.close(reader)
+    os.close(writer)
 
 
 def test_killed_lease_process_is_replaced_and_restores(machine: SimulatedMachine, environ: dict[str, str]) -> None:

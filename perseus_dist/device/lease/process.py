@@ -17,6 +17,7 @@ from pathlib import Path
 from perseus_dist.device.lease.clockd import UNBOUNDED_MHZ, make_nvml_setter, serve_one
 from perseus_dist.device.lease.detach import detach, leave_job
 from perseus_dist.device.lease.file import prepare_lease_folder
+from perseus_dist.device.lease.lossy_log import LossyHandler
 from perseus_dist.device.lease.server import LeaseServer
 from perseus_dist.device.nvml.clock_setter import ClockSetter
 from perseus_dist.device.nvml.nvml import Gpu
@@ -27,7 +28,9 @@ def main(argv: list[str]) -> None:
     """Serve the one lease."""
     descriptor, name, gpu_uuid, lease_s, folder = argv[:5]
     detach()
-    logging.basicConfig(format="%(asctime)s perseus-dist lease: %(message)s", level=logging.WARNING)
+    logging.basicConfig(
+        format="%(asctime)s perseus-dist lease: %(message)s", level=logging.WARNING, handlers=[LossyHandler()]
+    )
     connected = socket.socket(fileno=int(descriptor))
     prepare_lease_folder(Path(folder))
     reach = leave_job()
