@@ -73,6 +73,7 @@ def test_a_name_is_the_first_grants_and_is_taken_back_once(tables_of: Callable[[
     (number, found) = two.read(0)
     assert found == [GRANT, replace(GRANT, name="other", jobs=())]
     assert two.read(number) == (number, [])
+    assert two.read(number + 9) == (number, [])  # of a database that was restored to an earlier state since
     revoked = replace(GRANT, revoked_s=3.0, revoked_by="token admin")
     two.put([replace(revoked, token_sha256="2")])  # another grant of that name
     assert one.read(number) == (number, [])
@@ -192,6 +193,33 @@ def test_a_planner_that_ends_half_way_leaves_no_second_token_of_a_name(
                 await of_two.revoke(OPERATOR, "ci")
                 await of_again.exchange()
                 assert [grant.revoked_s is None for grant in again.grants()] == [False]
+
+    asyncio.run(play())
+
+
+def test_planners_give_back_what_a_database_has_lost_by_a_restore(tmp_path: Path) -> None:
+    database = Database()
+    first, second = (MemoryGrantTable(database.register(name)) for name in ("one", "two"))
+
+    async def play() -> None:
+        async with (
+            planner(tmp_path / "one.sqlite", first) as (here, one),
+            planner(tmp_path / "two.sqlite", second) as (there, two),
+        ):
+            for name in ("kept", "lost"):
+                await one.add(OPERATOR, draft(here, name)[0])
+            earlier = dict(list(database.grants.items())[:1])
+            await one.revoke(OPERATOR, "kept")
+            await two.exchange()
+            database.grants = earlier
+            database.newest = next(number for number, _ in earlier.values())
+            grant, token = draft(here, "new")
+            await one.add(OPERATOR, grant)
+            await two.exchange()
+            assert set(database.grants) == {"kept", "lost", "new"}
+            assert database.grants["kept"][1].revoked_s is not None
+            for access in (here, there):
+                assert [one.name for one in access.caller_of_token(hash_token(token)).grants] == ["new"]
 
     asyncio.run(play())
 

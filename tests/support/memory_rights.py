@@ -35,7 +35,8 @@ class MemoryGrantTable:
     def read(self, after: int) -> tuple[int, list[Grant]]:
         _check_reachable(self._leases)
         found = sorted((one for one in self._leases.database.grants.values() if one[0] > after), key=lambda one: one[0])
-        return (found[-1][0] if found else after), [grant for _, grant in found]
+        newest = max((number for number, _ in self._leases.database.grants.values()), default=0)
+        return (found[-1][0] if found else min(after, newest)), [grant for _, grant in found]
 
     def close(self) -> None:
         """Nothing is open."""

@@ -34,7 +34,10 @@ class GrantTable(Protocol):
         """Add grants whose names are free, and take those back that are there and were taken back since."""
 
     def read(self, after: int) -> tuple[int, list[Grant]]:
-        """Some of the grants that were changed after a number, and the number to go on with; none at the end."""
+        """Some of the grants that were changed after a number, and the number to go on with; none at the end.
+
+        A number before ``after`` says that the database was restored to an earlier state.
+        """
 
     def close(self) -> None:
         """Disconnect from the database."""

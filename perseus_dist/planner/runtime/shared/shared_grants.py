@@ -71,8 +71,8 @@ class SharedGrants:
                 ]
                 if fresh:
                     await self._call(self._table.put, fresh)
-                    await self._read()
                 self._put_changes = num_changes
+                await self._read()
 
     async def add(self, caller: Caller, grant: Grant) -> None:
         """As ``Access.add``, for all planners on the database.
@@ -130,7 +130,13 @@ class SharedGrants:
 
     async def _read(self) -> None:
         while True:
-            self._read_to, found = await self._call(self._table.read, self._read_to)
+            number, found = await self._call(self._table.read, self._read_to)
+            if number < self._read_to:  # restored to an earlier state: numbers are given again
+                _log.warning("the database lacks named tokens that it had: those that are known here are put back")
+                self._read_to, self._put_changes = 0, -1
+                self._there.clear()
+                continue
+            self._read_to = number
             if not found:
                 return
             self._there.update((grant.name, grant) for grant in found)

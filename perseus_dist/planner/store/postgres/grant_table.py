@@ -1,7 +1,7 @@
 """Named tokens of all planners in a PostgreSQL database: of each name the first, and its end once it is taken back."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA
@@ -23,6 +23,7 @@ WHERE there.revoked_s IS NULL AND excluded.revoked_s IS NOT NULL
     AND (there.token_sha256, there.created_s) = (excluded.token_sha256, excluded.created_s)
 """
 _READ = f"SELECT number, {', '.join(_COLUMNS)} FROM {_TABLE} WHERE number > %s ORDER BY number LIMIT {_AT_ONCE}"
+_NEWEST = f"SELECT coalesce(max(number), 0) FROM {_TABLE}"
 
 _Result = TypeVar("_Result")
 
@@ -51,12 +52,18 @@ class PostgresGrantTable:
 
     def read(self, after: int) -> tuple[int, list[Grant]]:
         """See ``GrantTable``."""
-        rows = self._run(lambda opened: opened.execute(_READ.encode(), (after,)).fetchall())
+
+        def look(opened: Opened) -> tuple[list[tuple[Any, ...]], int]:
+            rows = opened.execute(_READ.encode(), (after,)).fetchall()
+            newest = opened.execute(_NEWEST.encode()).fetchone() if not rows else None
+            return rows, int(newest[0]) if newest else after
+
+        rows, newest = self._run(look)
         grants = []
         for _, *row in rows:
             values = dict(zip(_COLUMNS, row, strict=True))
             grants.append(Grant(**{**values, "role": Role(values["role"]), "jobs": tuple(values["jobs"])}))
-        return (int(rows[-1][0]) if rows else after), grants
+        return (int(rows[-1][0]) if rows else min(after, newest)), grants
 
     def close(self) -> None:
         """See ``GrantTable``."""
