@@ -4,11 +4,15 @@ The only module of the policies that leads to the network, imported where a prov
 """
 
 import http.client
+import io
+import socket
 import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from perseus_dist.errors import PlanningError
@@ -18,12 +22,7 @@ from perseus_dist.policies.tariff import Tariff
 
 _MAX_TOKEN_BYTES = 4096
 _CHUNK_BYTES = 1 << 16
-_HANDLERS = (
-    urllib.request.HTTPHandler,
-    urllib.request.HTTPSHandler,
-    urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.HTTPErrorProcessor,
-)
+_HANDLERS = (urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor)
 
 
 def fetch(provider: Provider) -> tuple[Piece, ...] | Tariff:
@@ -98,8 +97,8 @@ def _get(request: urllib.request.Request, timeout_s: float) -> bytes:
     chunks: list[bytes] = []
     num_bytes = 0
     opener = urllib.request.OpenerDirector()  # that goes nowhere else: the token would go along
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
+    for handler in (*(kind() for kind in _HANDLERS), _Http(until_s), _Https(until_s)):
+        opener.add_handler(handler)
     if not is_loopback(urlsplit(request.full_url).hostname or ""):
         opener.add_handler(urllib.request.ProxyHandler())
     with opener.open(request, timeout=timeout_s) as answer:
@@ -108,8 +107,62 @@ def _get(request: urllib.request.Request, timeout_s: float) -> bytes:
             num_bytes += len(chunk)
             if num_bytes > MAX_BYTES:
                 raise ValueError(f"saw more than {MAX_BYTES >> 20} MiB, expected a signal")
-            if time.monotonic() > until_s:
-                raise TimeoutError
         if answer.length:  # of what the header has promised
             raise ValueError("saw the end of the answer too early")
     return b"".join(chunks)
+
+
+class _TimedReads(io.RawIOBase):
+    """A socket's bytes as long as there is time: a socket's own timeout begins anew with each of them."""
+
+    def __init__(self, connected: socket.socket, until_s: float) -> None:
+        self._socket = connected
+        self._raw = connected.makefile("rb", buffering=0)
+        self._until_s = until_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _TimedAnswer(http.client.HTTPResponse):
+    """An answer whose head and body are there in time."""
+
+    def __init__(self, connected: socket.socket, *args: Any, until_s: float, **kwargs: Any) -> None:
+        super().__init__(connected, *args, **kwargs)
+        self.fp.close()
+        self.fp = io.BufferedReader(_TimedReads(connected, until_s))
+
+
+class _TimedHandler(urllib.request.AbstractHTTPHandler):
+    """Makes connections whose answers are there in time, those of proxies too."""
+
+    def __init__(self, until_s: float) -> None:
+        super().__init__()
+        self._until_s = until_s
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **http_conn_args: Any) -> http.client.HTTPResponse:
+        def connect(host: str, **kwargs: Any) -> http.client.HTTPConnection:
+            connection: http.client.HTTPConnection = http_class(host, **kwargs)
+            connection.response_class = partial(_TimedAnswer, until_s=self._until_s)
+            return connection
+
+        return super().do_open(connect, req, **http_conn_args)
+
+
+class _Http(_TimedHandler, urllib.request.HTTPHandler):
+    """As ``HTTPHandler``."""
+
+
+class _Https(_TimedHandler, urllib.request.HTTPSHandler):
+    """As ``HTTPSHandler``."""

@@ -2,11 +2,13 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -145,12 +147,33 @@ def test_what_is_no_answer_is_refused_in_a_line(
     assert len(server.requests) == 1
 
 
-def test_who_answers_too_slowly_or_not_at_all_is_not_waited_for(tmp_path: Path, server: FakeProvider) -> None:
+@pytest.fixture(params=[b"HTTP/1.1 100 Continue\r\n\r\n", b"H"])
+def dripping_head(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Address of a server whose answer never comes to its head, or never to the end of its first line."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connected, _ = listening.accept()
+            with connected, suppress(OSError):
+                until_s = time.monotonic() + 60
+                while time.monotonic() < until_s:
+                    connected.sendall(request.param)
+                    time.sleep(0.02)
+
+        threading.Thread(target=drip, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_who_answers_too_slowly_or_not_at_all_is_not_waited_for(
+    tmp_path: Path, server: FakeProvider, dripping_head: str
+) -> None:
     server.dripped_s = 0.05  # a byte at a time, each well within the timeout
     server.body = b" " * 1200
     with pytest.raises(PlanningError, match=r"127.0.0.1: no answer within 0.3 s"):
         read_signal(provider_file(tmp_path, f'url = "{server.url}"\ntimeout_s = 0.3'))
     assert server.num_dripped < len(server.body)
+    with pytest.raises(PlanningError, match=r"127.0.0.1: no answer within 0.3 s"):
+        read_signal(provider_file(tmp_path, f'url = "{dripping_head}"\ntimeout_s = 0.3'))
     with pytest.raises(PlanningError, match=r"127.0.0.1: Connection refused"):
         read_signal(provider_file(tmp_path, 'url = "http://127.0.0.1:1/"'))
 
