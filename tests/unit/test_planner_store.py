@@ -2,9 +2,11 @@
 
 import errno
 import logging
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -458,6 +460,33 @@ def test_a_salvage_that_is_killed_half_way_is_done_again(
             Store(path)
     again = Store(path)
     assert len(again.load()) >= 99
+    again.close()
+
+
+def test_a_salvage_that_is_killed_before_its_last_step_loses_nothing_of_the_journal(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = path.with_name("living.db")
+    hundred_jobs(living)
+    with closing(sqlite3.connect(living, isolation_level=None)) as database:
+        database.execute("UPDATE facts SET job = 'newer ' || job")
+        database.execute("UPDATE facts SET body = 'x' WHERE id = 77")
+        for suffix in ("", "-wal"):  # as a planner leaves them that is killed
+            shutil.copy(f"{living}{suffix}", f"{path}{suffix}")
+    rename = Path.replace
+
+    def killed(source: Path, target: Path) -> Path:
+        if target == path:
+            raise SystemExit
+        return rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", killed)
+        with pytest.raises(SystemExit):
+            Store(path)
+    again = Store(path)
+    assert len(again.load()) >= 99
+    assert all(job.startswith("newer ") for job in again.load())
     again.close()
 
 

@@ -17,7 +17,7 @@ from perseus_dist.planner.access.rights_rows import (
     salvage_rights,
     write_salvaged,
 )
-from perseus_dist.planner.sqlite_files.replaced_file import beside, remove
+from perseus_dist.planner.sqlite_files.replaced_file import beside, finish_replacing, remove, replace_whole
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE_S = 0.05  # the planner's loop waits for a lock that another program holds
@@ -72,6 +72,7 @@ def open_access_database(path: Path | None) -> sqlite3.Connection:
 def _open(path: Path | None) -> sqlite3.Connection:
     try:
         if path is not None:
+            finish_replacing(path)
             path.touch(mode=0o600)
     except OSError as error:
         unopened = sqlite3.OperationalError(str(error))
@@ -130,9 +131,7 @@ def _replace_damaged(path: Path, damage: sqlite3.Error) -> None:
     with closing(_open(fresh)) as database:
         write_salvaged(database, rights)
         database.execute("PRAGMA journal_mode = DELETE")  # one file
-    for suffix in ("-wal", "-shm"):  # they would be taken for the new one's
-        beside(path, suffix).unlink(missing_ok=True)
-    fresh.replace(path)
+    replace_whole(path, fresh)
     _log.error(
         "%s is damaged (%s): copied to %s; %d named tokens and %d audit records were saved. Tokens that are missing "
         "in 'perseus-dist token list' count no more, make them again with 'perseus-dist token create'",

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 _COMPANIONS = ("", "-wal", "-shm", "-journal")
+_WHOLE = ".whole"
 
 
 @contextmanager
@@ -43,6 +44,30 @@ def replacing(path: Path, fresh: Path) -> Iterator[tuple[Path | None, Callable[[
     finally:
         if aside is not None and not is_replaced:
             remove(aside)
+
+
+def replace_whole(path: Path, fresh: Path) -> None:
+    """Put a database of one file in the place of one with journals; killed half-way, ``finish_replacing`` ends it.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    fresh.replace(beside(path, _WHOLE))
+    finish_replacing(path)
+
+
+def finish_replacing(path: Path) -> None:
+    """End what ``replace_whole`` has begun, before a database is opened: its journals may be gone already.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    whole = beside(path, _WHOLE)
+    if not whole.exists():
+        return
+    for suffix in ("-wal", "-shm"):  # they would be taken for the new one's
+        beside(path, suffix).unlink(missing_ok=True)
+    whole.replace(path)
 
 
 def fold_journal(path: Path) -> bool:

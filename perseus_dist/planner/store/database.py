@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.sqlite_files.replaced_file import finish_replacing, replace_whole
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import (
     APPLICATION_ID,
@@ -106,6 +107,7 @@ def open_database(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list
     """
     try:
         if path is not None:
+            finish_replacing(path)
             path.touch(mode=0o600)
         database = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=1.0)
     except (OSError, sqlite3.Error) as error:
@@ -236,9 +238,7 @@ def replace_damaged(path: Path, damage: DamagedError) -> None:
                 for job, facts in kept.items():
                     write_facts(database, job, map(row_of_fact, facts))
             database.execute("PRAGMA journal_mode = DELETE")  # one file; closing alone would not tell of a full disk
-        for suffix in _COMPANIONS[1:]:  # they would be taken for the new one's
-            _beside(path, suffix).unlink(missing_ok=True)
-        fresh.replace(path)
+        replace_whole(path, fresh)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(
             f"{path} is damaged ({damage}), and what can be read of it cannot be copied ({error}); make room in the "
