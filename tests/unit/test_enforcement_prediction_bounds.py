@@ -285,3 +285,17 @@ def test_a_job_has_been_well_since_a_straggler_after_a_probe_and_twelve_iteratio
     made.measured.probed.extend(iteration(number) for number in probed)
     made.measured.enforced.extend(iteration(number) for number in range(40, 51 + num_since))
     assert _has_been_well(made) == is_well
+
+
+def test_a_job_whose_training_went_back_is_well_after_as_many_iterations_as_any() -> None:
+    """Those of before count for nothing, whatever their numbers."""
+    made = job()
+    made.measured.slow_at = 90
+    made.measured.probed.append(iteration(95))
+    made.measured.enforced.extend(iteration(number) for number in range(80, 103))
+    made.measured.go_back(40)
+    assert not _has_been_well(made)
+    made.measured.enforced.extend(iteration(number) for number in range(41, 53))
+    assert not _has_been_well(made)
+    made.measured.probed.append(iteration(53))
+    assert _has_been_well(made)

@@ -1343,6 +1343,18 @@ def test_an_earlier_iteration_after_a_restart_of_training_makes_a_new_effective_
     assert fleet.switch(0) == switch, "decided once for all"
 
 
+def test_a_rank_that_was_slow_before_training_went_back_was_slow_until_then() -> None:
+    fleet = Fleet()
+    fleet.iteration = 500
+    fleet.to_enforcing()
+    fleet.job.measured.slow_at = fleet.job.progress.iteration
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.iteration = 10
+    fleet.attach(0, incarnation=1)
+    assert fleet.job.measured.slow_at == 10
+
+
 def test_figures_under_the_plan_are_of_iterations_that_all_ranks_ran_under_it() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(5, energy_j=40.0)

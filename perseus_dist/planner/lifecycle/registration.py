@@ -11,7 +11,7 @@ from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.progress import Pipeline
-from perseus_dist.planner.job.timelines import MAX_PIPELINES, Timelines
+from perseus_dist.planner.job.timelines import MAX_PIPELINES
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
 from perseus_dist.planner.lifecycle.reset import cancel_planning
@@ -244,8 +244,7 @@ def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bo
     if not job.members.rank_of_stream or (may_go_back and behind):
         if behind:
             job.enforcement.guard.go_back(attach.iteration)
-            job.measured.run_times.clear()
-            job.measured.timelines = Timelines()
+            job.measured.go_back(attach.iteration)
             job.progress.unfinished.clear()
             for pipeline in job.progress.pipelines:
                 pipeline.unfinished.clear()

@@ -1,7 +1,7 @@
 """Time and energy of a run, before its plan and under it."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.messages.terms import NO_ITERATION
@@ -58,3 +58,12 @@ class Measured:
     num_agreeing: int = NUM_AGREEING
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0
+
+    def go_back(self, iteration: int) -> None:
+        """Training goes on from an earlier iteration, this one: all that was measured came before it."""
+        self.slow_at = min(self.slow_at, iteration)
+        for kept in (self.probed, self.enforced):
+            for place, one in enumerate(kept):
+                kept[place] = replace(one, number=min(one.number, iteration))
+        self.run_times.clear()
+        self.timelines = Timelines()
