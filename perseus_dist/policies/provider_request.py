@@ -154,7 +154,7 @@ class _TimedHandler(urllib.request.AbstractHTTPHandler):
     def do_open(self, http_class: Any, req: urllib.request.Request, **http_conn_args: Any) -> http.client.HTTPResponse:
         def connect(host: str, **kwargs: Any) -> http.client.HTTPConnection:
             connection: http.client.HTTPConnection = http_class(host, **kwargs)
-            connection.response_class = partial(_TimedAnswer, until_s=self._until_s)
+            connection.response_class = partial(_TimedAnswer, until_s=self._until_s)  # type: ignore[assignment]
             return connection
 
         return super().do_open(connect, req, **http_conn_args)
