@@ -1,7 +1,9 @@
 """Named tokens, roles and the audit record: what counts when, what is kept, and what cannot be changed."""
 
+import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -408,6 +410,28 @@ def test_a_damaged_database_that_cannot_be_copied_ends_no_planner(
             assert access.caller(authorization("operator")).is_operator
     assert "No space left" in caplog.text
     assert path.read_bytes() == content
+
+
+def test_what_a_full_disk_leaves_of_a_damaged_databases_copy_is_its_owners_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+    damaged(path, 1)
+
+    def full(*_: object, **_named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = os.umask(0o022)
+    try:
+        monkeypatch.setattr(shutil, "copystat", full)  # the last step of a copy
+        with opened(path):
+            pass
+    finally:
+        os.umask(before)
+    (copy,) = tmp_path.glob("access.sqlite.damaged-*")
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("what", ["create", "revoke", "record"])

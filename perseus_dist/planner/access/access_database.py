@@ -1,7 +1,6 @@
 """The database of grants and of the audit record; SQLite itself refuses to change, replace or delete a record."""
 
 import logging
-import shutil
 import sqlite3
 import time
 from contextlib import closing, suppress
@@ -17,7 +16,13 @@ from perseus_dist.planner.access.rights_rows import (
     salvage_rights,
     write_salvaged,
 )
-from perseus_dist.planner.sqlite_files.replaced_file import beside, finish_replacing, remove, replace_whole
+from perseus_dist.planner.sqlite_files.replaced_file import (
+    beside,
+    copy_for_owner,
+    finish_replacing,
+    remove,
+    replace_whole,
+)
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE_S = 0.05  # the planner's loop waits for a lock that another program holds
@@ -126,7 +131,7 @@ def _replace_damaged(path: Path, damage: sqlite3.Error) -> None:
     remove(fresh)
     for suffix in ("-wal", ""):
         if beside(path, suffix).exists():
-            shutil.copy2(beside(path, suffix), beside(aside, suffix))
+            copy_for_owner(beside(path, suffix), beside(aside, suffix))
     rights = salvage_rights(aside)
     with closing(_open(fresh)) as database:
         write_salvaged(database, rights)

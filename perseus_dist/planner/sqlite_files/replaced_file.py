@@ -46,6 +46,16 @@ def replacing(path: Path, fresh: Path) -> Iterator[tuple[Path | None, Callable[[
             remove(aside)
 
 
+def copy_for_owner(source: Path, target: Path) -> None:
+    """Copy a database's file, which others may not read at any moment of it, nor what a kill or a full disk leaves.
+
+    Raises:
+        OSError: It cannot be read, or the copy cannot be written.
+    """
+    target.touch(mode=0o600)
+    shutil.copy2(source, target)
+
+
 def replace_whole(path: Path, fresh: Path) -> None:
     """Put a database of one file in the place of one with journals; killed half-way, ``finish_replacing`` ends it.
 
@@ -142,7 +152,7 @@ def _keep(path: Path) -> Path | None:
                 try:
                     os.link(beside(path, suffix), beside(aside, suffix))
                 except OSError:  # a file system without links
-                    shutil.copy2(beside(path, suffix), beside(aside, suffix))
+                    copy_for_owner(beside(path, suffix), beside(aside, suffix))
     except OSError:
         remove(aside)
         raise

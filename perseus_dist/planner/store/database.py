@@ -1,7 +1,6 @@
 """The database of a planner's facts: its schema, who may open it, and a damaged one's replacement."""
 
 import logging
-import shutil
 import sqlite3
 import time
 from collections import defaultdict
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.planner.job.facts.fact import Fact
-from perseus_dist.planner.sqlite_files.replaced_file import finish_replacing, replace_whole
+from perseus_dist.planner.sqlite_files.replaced_file import copy_for_owner, finish_replacing, replace_whole
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import (
     APPLICATION_ID,
@@ -227,7 +226,7 @@ def replace_damaged(path: Path, damage: DamagedError) -> None:
     try:
         for suffix in ("-wal", ""):
             if _beside(path, suffix).exists():
-                shutil.copy2(_beside(path, suffix), _beside(aside, suffix))
+                copy_for_owner(_beside(path, suffix), _beside(aside, suffix))
         kept = salvage(aside)
         for suffix in _COMPANIONS:
             _beside(fresh, suffix).unlink(missing_ok=True)
