@@ -13,13 +13,15 @@ from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.facts.decisions import TargetChosen
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.plans import TableAhead
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import (
     Answer,
     CancelPlanning,
     Effect,
+    Forget,
     Persist,
     PlanExpected,
     PlanFailed,
@@ -72,6 +74,7 @@ class SlowDisk:
 
     def __init__(self) -> None:
         self.asked: list[tuple[float | None, Future[None]]] = []
+        self.num_forgotten = 0
 
     def commit(self, _job_id: str, facts: Sequence[Fact], _drop: Sequence[str] = ()) -> "Future[None]":
         done: Future[None] = Future()
@@ -79,6 +82,9 @@ class SlowDisk:
         assert isinstance(chosen, TargetChosen)
         self.asked.append((chosen.target.slowdown, done))
         return done
+
+    def forget(self, _job_id: str) -> None:
+        self.num_forgotten += 1
 
     @property
     def order(self) -> list[float | None]:
@@ -238,6 +244,33 @@ def test_a_replica_says_nothing_of_what_its_store_has_refused(monkeypatch: pytes
         assert world.done == ["job: the database is away"]
         assert not answer.result().accepted
         assert not (await world.actor.ask(Tick())).accepted
+
+    run(monkeypatch, test)
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+def test_a_job_is_forgotten_once_unless_a_rank_attaches_before(
+    monkeypatch: pytest.MonkeyPatch,
+    is_attached: bool,  # noqa: FBT001
+) -> None:
+    """The disk is slow, so that a second tick forgets it as well."""
+
+    async def test(world: World) -> None:
+        job = world.actor.job
+        job.spec = JobRegistered(schedule_digest="", pp_size=1, dp_size=1, tp_size=1, token_sha256="")
+        job.phase = Phase.DONE
+        world.put(persist(1.1), Forget())
+        world.put(persist(1.2), Forget())
+        if is_attached:
+            job.phase = Phase.REGISTERING
+            world.put(send("attached"))
+        world.disk.asked[0][1].set_result(None)
+        await settled()
+        assert world.disk.num_forgotten == (not is_attached)
+        world.disk.asked[1][1].set_result(None)
+        await settled()
+        assert world.disk.num_forgotten == (not is_attached)
+        assert world.done == (["attached"] if is_attached else ["job"])
 
     run(monkeypatch, test)
 

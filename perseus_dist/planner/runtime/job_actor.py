@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts.plans import TableAhead
-from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import (
     Answer,
     CancelPlanning,
@@ -160,7 +160,7 @@ class JobActor:
             task.cancel()
 
     def abandon(self, reason: str) -> None:
-        """Another replica has the job: do nothing more, and answer operators' calls with a reason."""
+        """The job is another actor's: do nothing more, and answer operators' calls with a reason."""
         self._is_abandoned = True
         self.close()
         answers = [held.answer for held in self._held if held.answer is not None]
@@ -177,6 +177,8 @@ class JobActor:
             while held.effects:
                 if not isinstance(held.effects[0], Persist):
                     self._do(held.effects.popleft(), held.answer)
+                    if self._is_abandoned:
+                        return
                 elif held.commit is None or not held.commit.done():
                     return
                 else:
@@ -236,10 +238,13 @@ class JobActor:
                 if answer is not None and not answer.done():  # the caller may have left
                     answer.set_result(effect)
             case Forget():
-                self.close()
-                if self.job.spec is not None:  # else nothing was ever stored, and refused strangers cost no flush
+                is_stored = self.job.spec is not None  # else refused strangers would cost a flush
+                if is_stored and self.job.phase is not Phase.DONE:
+                    return  # a rank has attached again while this waited for a commit
+                if is_stored:
                     self._store.forget(self.job.job_id)
                 self._forget(self.job.job_id)
+                self.abandon("the job was over, and is forgotten")  # another actor has the next of its name
             case Persist():
                 raise AssertionError("a commit is waited for, not done")
 
