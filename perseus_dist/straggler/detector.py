@@ -54,6 +54,7 @@ class Detector:
         self._gpu = GpuEvidence(layout, self._policy)
         self._cases = VerdictTracker(layout, self._time, self._gpu, self._policy)
         self._now_s = -math.inf
+        self._iteration = -1  # judged last
         self._judgement = Judgement(verdicts=(), news=(), num_iterations=0)
 
     @property
@@ -143,6 +144,9 @@ class Detector:
         cases = self._cases
         self._gpu.has_news = False
         while (whole := self._intake.next_complete_iteration(now_s)) is not None:
+            if whole.iteration < self._iteration:
+                self._gpu.go_back()
+            self._iteration = whole.iteration
             self._time.take(whole, cases.flagged_cells(), cases.late_pipelines(), cases.throttled_cells(now_s))
             self.num_iterations += 1
             cases.judge_times(now_s)

@@ -794,6 +794,30 @@ def test_training_goes_on_elsewhere(jump: int) -> None:
     assert only(judgement).rank == 2
 
 
+def test_a_gpu_that_is_free_again_as_training_goes_back_is_heard_from_there_on() -> None:
+    """Its first free reading was of an iteration that comes again much later."""
+    job = Job(iteration=2000)
+    job.run(30)
+    assert only(job.run(8, {3: 1.2}, gpus={3: HOT})[-1]).rank == 3
+    assert job.detector.observe_gpu(3, replace(COOL, iteration=job.iteration), job.iteration) == ""
+    job.iteration, job.paused_s = 1000, 1040.0
+    for _ in range(3):  # the first two are refused
+        for rank in range(16):
+            ratio = 1.2 if rank == 3 else 1.0  # it ran before it was free
+            seen = replace(GOOD, iteration=job.iteration, time_ratios=(ratio, ratio))
+            job.detector.observe(rank, seen, job.iteration + job.paused_s)
+        job.detector.judge(job.iteration + job.paused_s)
+        job.iteration += 1
+    assert job.detector.num_jumps == 1
+    for _ in range(2):
+        now_s = job.iteration + job.paused_s
+        assert job.detector.observe_gpu(3, replace(COOL, iteration=job.iteration), now_s) == ""
+        job.paused_s += 0.1
+    assert not job.detector.judge(now_s).verdicts
+    job.run(6)
+    assert only(job.run(30, {3: 1.2})[-1]).rank == 3
+
+
 def test_one_rank_that_counts_wildly_leads_nobody_away() -> None:
     job = Job()
     job.run(30)

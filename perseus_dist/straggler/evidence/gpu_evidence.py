@@ -126,6 +126,11 @@ class GpuEvidence:
         self._num_free[rank] += 1
         self.has_news |= bool(self._num_free[rank] == self._policy.min_gpu_samples)
 
+    def go_back(self) -> None:
+        """Training goes on from an earlier iteration: numbers of iterations say nothing any more."""
+        self.since_iteration.fill(-1)
+        self.free_iteration.fill(-1)
+
     def is_freed(self, rank: int) -> bool:
         """Whether a GPU that was throttled has been free for so many readings in a row as throttling would take."""
         return bool(self._num_free[rank] >= self._policy.min_gpu_samples)
