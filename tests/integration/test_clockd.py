@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -369,6 +370,25 @@ def test_a_refusal_outlives_a_daemon_that_says_nothing_any_more(tmp_path: Path, 
         thread.join()
         assert client.refusal == "clockd refuses: GPU-0000 also runs process 7"
         client.close()
+
+
+def test_a_log_that_nobody_reads_keeps_nothing_up(machine: SimulatedMachine, tmp_path: Path) -> None:
+    environ = {**os.environ, **machine.environment()}
+    clockd = ClockdProcess(tmp_path, environ)
+    os.mkfifo(clockd.log_path)
+    reader = os.open(clockd.log_path, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(clockd.log_path, os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while os.write(writer, b"x" * 4096):
+            pass
+    with clockd:
+        control = open_clock_control("clockd", machine.gpu(0).uuid, own_pids=(), environ=clockd.environ)
+        assert ask(control, 1200).reached
+        control.close()
+        wait_until(lambda: machine.gpu(0).state().is_unlocked)
+        assert clockd.stop() == 0
+    os.close(reader)
+    os.close(writer)
 
 
 def test_idle_and_unread_connections_do_no_harm(

@@ -17,6 +17,7 @@ from perseus_dist.device.lease.clockd import (
 )
 from perseus_dist.device.lease.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
 from perseus_dist.device.lease.file import SYSTEM_FOLDER, lease_folder
+from perseus_dist.device.lease.lossy_log import LossyHandler
 from perseus_dist.planning.output_file import no_folder_in
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     from perseus_dist.cli.settings.defaults import log_sources
 
     check_options(args)
-    begin_log(args.log_format, text="%(asctime)s clockd: %(message)s")
+    begin_log(args.log_format, text="%(asctime)s clockd: %(message)s", handler=LossyHandler())
     log_sources(args, _log)
     config = ClockdConfig(
         socket_path=Path(args.socket or clockd_socket(os.environ)),

@@ -57,14 +57,15 @@ def print_served(**served: object) -> None:
         _log.warning("standard output cannot be written (%s)", error)
 
 
-def begin_log(log_format: str, *, text: str, level: int = logging.INFO) -> None:
+def begin_log(log_format: str, *, text: str, level: int = logging.INFO, handler: logging.Handler | None = None) -> None:
     """Write the process's log to standard error.
 
     Args:
         log_format: Of ``--log-format``.
         text: ``logging``'s format of a line for people.
         level: The least that is written.
+        handler: Writes it; None for one that waits where standard error takes no more.
     """
-    handler = logging.StreamHandler()
+    handler = handler or logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(text))
     logging.basicConfig(level=level, handlers=[handler])

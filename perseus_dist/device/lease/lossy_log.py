@@ -8,6 +8,7 @@ import os
 import queue
 import sys
 import threading
+from contextlib import suppress
 
 _MAX_WAITING = 1000
 _LAST_WORDS_S = 1.0
@@ -20,7 +21,9 @@ class LossyHandler(logging.Handler):
         """Begin; a process without standard error writes nothing."""
         super().__init__()
         # Its number, and not the stream, whose lock would be waited for as the process ends.
-        self._descriptor = None if sys.stderr is None else sys.stderr.fileno()
+        self._descriptor: int | None = None
+        with suppress(AttributeError, OSError):  # it is closed, or no file
+            self._descriptor = sys.stderr.fileno()
         self._lines: queue.Queue[bytes] = queue.Queue(_MAX_WAITING)
         threading.Thread(target=self._write, name="log", daemon=True).start()
 
