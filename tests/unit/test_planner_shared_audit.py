@@ -42,3 +42,20 @@ def test_records_are_sent_once_the_planners_own_can_be_read_again(monkeypatch: p
 
     asyncio.run(play())
     access.close()
+
+
+def test_records_that_a_database_has_lost_by_a_restore_are_sent_with_the_next_one() -> None:
+    access = Access("")
+
+    async def play() -> list[str]:
+        database = Database()
+        shared = SharedAudit(access.audit, MemoryAuditTable(MemoryLeases(database, 1, "a"), "a"), call)
+        for job in ("kept", "lost", "newest"):
+            if job == "newest":
+                del database.audit[1:]
+            access.audit.done("operator", "", "SetTarget", job=job)
+            await shared.leave()
+        return [record.job for _, record in database.audit]
+
+    assert asyncio.run(play()) == ["kept", "lost", "newest"]
+    access.close()

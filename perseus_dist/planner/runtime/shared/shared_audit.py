@@ -72,8 +72,10 @@ class SharedAudit:
 
     async def _send(self) -> None:
         async with self._one_at_a_time:
-            if self._sent_id is None:
-                self._sent_id = self._common_id(await self._call(self._table.newest))
+            if self._sent_id is not None and not self._own(self._sent_id, 1):
+                return
+            # Asked each time: the database may have been set back to a state without the latest.
+            self._sent_id = self._common_id(await self._call(self._table.newest))
             while records := self._own(self._sent_id, _AT_ONCE):
                 await self._call(self._table.append, records)
                 self._sent_id = records[-1].record_id
