@@ -42,7 +42,7 @@ from perseus_dist.planner.worker.shared.queue_process import shared_queue
 from perseus_dist.planner.worker.shared.queued_request import queued, request_of, result_of, text_of_answer
 from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 LAPSE = "UPDATE perseus_dist.planning_requests SET taken_until = now() - interval '1 s' WHERE done_at = 'infinity'"
 
 NEVER_LAPSE = """

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 LEAST_REST_S, MOST_REST_S = 0.01, 0.2
 REST_SHARE = 4.0  # of the time that a question takes
 
