@@ -140,6 +140,28 @@ def test_a_job_that_does_not_ask_is_untouched(cluster: Cluster, machine: Simulat
     assert job.number not in [one.submission.slurm_job_id for one in records_in(cluster.records)]
 
 
+def test_a_job_that_another_one_submits_asks_for_itself(cluster: Cluster) -> None:
+    (cluster.root / "inner").write_text("#!/bin/bash\nsrun --nodes=1 --ntasks=1 env\n")
+    (cluster.root / "outer").write_text(
+        "#!/bin/bash\nsubmit='sbatch --parsable --nodes=1 --output=out.%j'\n"
+        "$submit inner\n$submit --comment=perseus inner\n"
+        "PERSEUS_REPORT=$PWD/own $submit --comment=perseus inner\nsrun --nodes=1 --ntasks=1 env\n"
+    )
+    outer = cluster.submit("--nodes=1", "--comment=perseus", "outer")
+    assert outer.wait() == "COMPLETED", outer.story()
+    silent, asking, named = (SlurmJob(cluster, number) for number in outer.output().split()[:3])
+    assert [job.wait() for job in (silent, asking, named)] == ["COMPLETED"] * 3
+    assert variables_of(outer) == {"PERSEUS=1", f"PERSEUS_REPORT={outer.report}"}
+    assert variables_of(silent) == set()
+    assert variables_of(asking) == {"PERSEUS=1", f"PERSEUS_REPORT={asking.report}"}
+    assert variables_of(named) == {"PERSEUS=1", f"PERSEUS_REPORT={cluster.root}/own"}
+
+
+def variables_of(job: SlurmJob) -> set[str]:
+    """Those that examples look at, in a job that prints its environment."""
+    return set(re.findall(r"^(?:PERSEUS|PERSEUS_REPORT)=.*$", job.output(), flags=re.MULTILINE))
+
+
 def test_gpus_are_written_down_for_dcgm_exporter_as_long_as_a_job_has_them(cluster: Cluster) -> None:
     (cluster.root / "mapped").write_text("#!/bin/bash\ngrep -H . dcgm/*\n")
     cluster.dcgm_jobs.mkdir(exist_ok=True)
