@@ -103,6 +103,40 @@ def test_a_job_that_is_killed_leaves_no_clock_locked_and_an_incomplete_record(
         assert job.admin_comment().endswith("; 1 of 1 runs incomplete")
 
 
+def test_the_epilog_finds_programs_where_slurmd_gives_it_no_path(cluster: Cluster) -> None:
+    (cluster.root / "programs").mkdir()
+    command = cluster.root / "programs" / "own-perseus-dist"
+    command.write_text(
+        "#!/bin/bash\ncase $2 in\n--finish) echo record of $(basename $3) by $(id -un) ;;\n"
+        f"--collect) cat >{cluster.root}/collected ;;\nesac\n"
+    )
+    command.chmod(0o755)
+    (cluster.root / "reporting").write_text("#!/bin/bash\nmkdir perseus-$SLURM_JOB_ID\n")
+    with (cluster.scripts / "perseus.conf").open("a") as settings:
+        settings.write(f"PATH=$PATH:{cluster.root}/programs\nPERSEUS_DIST=own-perseus-dist\n")
+    try:
+        job = cluster.submit("--nodes=1", "reporting")
+        assert job.wait() == "COMPLETED"
+    finally:
+        cluster.configure()
+    assert (cluster.root / "collected").read_text() == f"record of perseus-{job.number} by root\n"
+
+
+def test_the_epilog_writes_down_what_it_could_not_do(cluster: Cluster) -> None:
+    (cluster.root / "reporting").write_text("#!/bin/bash\nmkdir perseus-$SLURM_JOB_ID\n")
+    with (cluster.scripts / "perseus.conf").open("a") as settings:
+        settings.write("PERSEUS_DIST=/nowhere/perseus-dist\n")
+    try:
+        job = cluster.submit("--nodes=1", "reporting")
+        assert job.wait() == "COMPLETED"
+    finally:
+        cluster.configure()
+    told = cluster.log.read_text()
+    missing = "timeout: failed to run command '/nowhere/perseus-dist': No such file or directory"
+    assert f"after job {job.number}, release ended with status 127: {missing}" in told
+    assert f"job {job.number} left no energy record in {job.report}: " in told
+
+
 def test_the_epilog_unlocks_what_no_process_accounts_for(cluster: Cluster, machine: SimulatedMachine) -> None:
     lock = "import pynvml as n; n.nvmlInit(); n.nvmlDeviceSetGpuLockedClocks(n.nvmlDeviceGetHandleByIndex(0), 900, 900)"
     (cluster.root / "lock").write_text(f"#!/bin/bash\n{shlex.quote(sys.executable)} -c {lock!r}\nsleep 1000\n")

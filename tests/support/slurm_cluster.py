@@ -64,12 +64,14 @@ class Cluster:
         self.configure()
 
     def configure(self, *, on_failure: str = "log", without_driver: str = "none") -> None:
-        """Write ``perseus.conf``; one node's driver may be missing."""
+        """Write the shipped ``perseus.conf`` with this cluster's settings; one node's driver may be missing."""
         exports = "".join(f"export {name}={value!r}\n" for name, value in self._of_prolog.items())
         (self.scripts / "perseus.conf").write_text(
+            f"{(LAUNCH / 'perseus.conf').read_text()}"
             f"PERSEUS_DIST={Path(sys.executable).parent / 'perseus-dist'}\nPERSEUS_RECORDS={self.records}\n"
-            f"PERSEUS_DCGM_JOBS={self.dcgm_jobs}\nPERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\nPERSEUS_LOG_FILE={self.log}\nPERSEUS_ADMIN_COMMENT=yes\n"
-            f'if [ "${{SLURMD_NODENAME:-}}" != {without_driver} ]; then\n{exports}fi\nexport PATH={_path()}\n'
+            f"PERSEUS_DCGM_JOBS={self.dcgm_jobs}\nPERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\n"
+            f"PERSEUS_LOG_FILE={self.log}\nPERSEUS_ADMIN_COMMENT=yes\n"
+            f'if [ "${{SLURMD_NODENAME:-}}" != {without_driver} ]; then\n{exports}fi\n'
         )
 
     def call(self, *command: str) -> str:
