@@ -98,6 +98,7 @@ def test_a_job_that_is_killed_leaves_no_clock_locked_and_an_incomplete_record(
     record = record_of(cluster, job)
     assert not record.is_complete
     assert record.submission.slurm_job_id == job.number
+    assert {path.stat().st_mode & 0o777 for path in cluster.records.glob("energy-*.json")} == {0o644}
     assert job.comment() == "perseus"
     if HAS_DATABASE:
         assert job.admin_comment().endswith("; 1 of 1 runs incomplete")
@@ -194,6 +195,13 @@ def test_a_job_that_another_one_submits_asks_for_itself(cluster: Cluster) -> Non
 def variables_of(job: SlurmJob) -> set[str]:
     """Those that examples look at, in a job that prints its environment."""
     return set(re.findall(r"^(?:PERSEUS|PERSEUS_REPORT)=.*$", job.output(), flags=re.MULTILINE))
+
+
+def test_users_may_read_what_is_theirs_whatever_umask_slurmd_has(cluster: Cluster) -> None:
+    (cluster.root / "noted").write_text("#!/bin/bash\nstat --format=%a opted-in opted-in/* dcgm dcgm/0\n")
+    job = cluster.submit("--nodes=1", "--gres=gpu:2", "--comment=perseus", "noted")
+    assert job.wait() == "COMPLETED"
+    assert job.output().split() == ["755", "644", "755", "644"]
 
 
 def test_gpus_are_written_down_for_dcgm_exporter_as_long_as_a_job_has_them(cluster: Cluster) -> None:

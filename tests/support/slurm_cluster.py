@@ -165,7 +165,7 @@ def slurm_cluster(environ: Mapping[str, str], *, with_database: bool = False) ->
             cluster.call("sacctmgr", "-i", "add", "cluster", "perseus")
         _start(stack, cluster, ["slurmctld", "-D"], "slurm")
         for node in NODES:
-            _start(stack, cluster, ["slurmd", "-D", "-N", node], "root")
+            _start(stack, cluster, ["slurmd", "-D", "-N", node], "root", umask=0o077)  # as on hardened hosts
         wait_until(lambda: _idle(cluster) == len(NODES))
         yield cluster
 
@@ -199,11 +199,18 @@ def _succeeds(cluster: Cluster, *command: str) -> bool:
     return subprocess.run(command, env=cluster.environ, capture_output=True, check=False).returncode == 0
 
 
-def _start(stack: ExitStack, cluster: Cluster, command: Sequence[str], user: str) -> None:
+def _start(stack: ExitStack, cluster: Cluster, command: Sequence[str], user: str, umask: int = -1) -> None:
     entry = pwd.getpwnam(user)
     log = stack.enter_context((cluster.root / f"{command[0]}-{command[-1]}.log".replace("/", "_")).open("wb"))
     process = subprocess.Popen(
-        command, env=cluster.environ, cwd=cluster.root, user=entry.pw_uid, group=entry.pw_gid, stdout=log, stderr=log
+        command,
+        env=cluster.environ,
+        cwd=cluster.root,
+        user=entry.pw_uid,
+        group=entry.pw_gid,
+        umask=umask,
+        stdout=log,
+        stderr=log,
     )
 
     def end() -> None:

@@ -1,5 +1,6 @@
 """Lease files: exclusive while held, and remembered when the holder dies."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LeaseFileError, match="cannot be made"):
         prepare_lease_folder(tmp_path / "file")
+
+
+def test_all_may_read_leases_whatever_the_umask_is(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    before = os.umask(0o077)
+    try:
+        prepare_lease_folder(folder)
+        lease = LeaseFile(folder, GPU)
+        lease.take("one")
+        lease.give_back()
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o755, 0o755]
+    assert (folder / f"{GPU}.lease").stat().st_mode & 0o777 == 0o644
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:

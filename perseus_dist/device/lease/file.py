@@ -41,13 +41,16 @@ def lease_folder(environ: Mapping[str, str]) -> Path:
 
 
 def prepare_lease_folder(folder: Path) -> None:
-    """Make the folder, and refuse one that somebody else could write to.
+    """Make the folder for all to read, whatever the umask is, and refuse one that somebody else could write to.
 
     Raises:
         LeaseFileError: It cannot be made, is not ours, or others can write to it.
     """
     try:
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for made in missing:
+            made.chmod(0o755)
         status = folder.stat()
     except OSError as error:
         raise LeaseFileError(f"{folder}: cannot be made or read ({error.strerror}); set PERSEUS_LEASE_DIR") from None
@@ -91,6 +94,8 @@ class LeaseFile:
                 raise LeaseFileError(
                     f"another process holds the clocks of {self._path.stem}" + (f": {text}" if text else "")
                 ) from None
+            with suppress(OSError):
+                os.fchmod(fd, 0o644)  # whatever the umask is: every user may read whose lease a GPU is
             self._fd = fd
         self._holder = holder
         return os.fstat(self._fd).st_size > 0

@@ -40,13 +40,14 @@ def moment(text: str) -> datetime | None:
     return at if at.tzinfo is not None else None
 
 
-def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
+def write_record(folder: Path, record: EnergyRecord, *, name: str = "", mode: int | None = None) -> Path:
     """Write a record; one that is there under this name stays as it is, unless this one tells more of its run.
 
     Args:
         folder: An existing one.
         record: Of a run that is over.
         name: Begins the file's name, to tell records of many runs apart in one folder.
+        mode: The file's permissions; without one they are as the umask leaves them.
 
     Returns:
         The file.
@@ -63,6 +64,8 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
         if not path.exists() or _is_surpassed(path, record):
             with temporary.open("wb") as file:
                 file.write(json.dumps(asdict(record), indent=1).encode() + b"\n")
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
                 file.flush()
                 os.fsync(file.fileno())
             with locked_folder(folder):

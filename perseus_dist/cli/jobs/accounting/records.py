@@ -27,6 +27,7 @@ from perseus_dist.runlog.submission import plain
 
 _LAST_WORD_S = 3.0
 _REMEDY = "expected energy records, or folders of reports: name it with --records or $PERSEUS_RECORDS"
+_MODE = 0o644  # of collected records: their folder says who may read them, and not slurmd's umask
 _MAX_COLLECTED_BYTES = 64 * MAX_BYTES
 
 
@@ -148,7 +149,8 @@ def collect(root: Path, environ: Mapping[str, str]) -> str:
         raise AccountingError(f"{root}: no folder is there; make it, for root alone to write, or name another")
     records = [replace(record, submission=replace(record.submission, **known)) for record in records]
     names = (record.submission.slurm_job_id or record.job_id for record in records)
-    return "\n".join(str(write_record(root, one, name=name)) for one, name in zip(records, names, strict=True))
+    paths = (write_record(root, one, name=name, mode=_MODE) for one, name in zip(records, names, strict=True))
+    return "\n".join(map(str, paths))
 
 
 def _unfinished(folder: Path, skipped: list[str]) -> list[EnergyRecord]:
