@@ -123,6 +123,32 @@ def test_the_epilog_finds_programs_where_slurmd_gives_it_no_path(cluster: Cluste
     assert (cluster.root / "collected").read_text() == f"record of perseus-{job.number} by root\n"
 
 
+def test_what_a_job_of_an_array_did_is_said_of_that_one_alone(cluster: Cluster) -> None:
+    """The last one to begin has the array's number."""
+    accounting = cluster.root / "accounting"
+    accounting.write_text('#!/bin/bash\n[ "$2" != --line ] || echo "perseus: drew $SLURM_JOB_ID"\n')
+    accounting.chmod(0o755)
+    (cluster.root / "array").write_text(
+        '#!/bin/bash\nif [ "$SLURM_JOB_ID" != "$SLURM_ARRAY_JOB_ID" ]; then sleep 1000; fi\n'
+        "sleep 5\nmkdir perseus-$SLURM_JOB_ID\necho {} >perseus-$SLURM_JOB_ID/job.json\n"
+    )
+    with (cluster.scripts / "perseus.conf").open("a") as settings:
+        settings.write(f"PERSEUS_DIST={accounting}\n")
+    try:
+        array = cluster.submit("--nodes=1", "--array=0-1", "--comment=perseus of ours", "array")
+        other, job = (SlurmJob(cluster, f"{array.number}_{index}") for index in range(2))
+        wait_until(lambda: job.state() == "COMPLETED")
+        said = (other.state(), job.comment(), other.comment())
+        cluster.call("scancel", "--signal=KILL", "--full", other.number)
+        other.wait()
+    finally:
+        cluster.configure()
+    assert said == ("RUNNING", f"perseus of ours | perseus: drew {array.number}", "perseus of ours")
+    if HAS_DATABASE:
+        wait_until(lambda: job.admin_comment() != "")
+        assert (job.admin_comment(), other.admin_comment()) == (f"perseus: drew {array.number}", "")
+
+
 def test_the_epilog_writes_down_what_it_could_not_do(cluster: Cluster) -> None:
     (cluster.root / "reporting").write_text("#!/bin/bash\nmkdir perseus-$SLURM_JOB_ID\n")
     with (cluster.scripts / "perseus.conf").open("a") as settings:
