@@ -258,6 +258,15 @@ def test_writing_and_reading_gives_the_same_numbers(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.csv", "profile.csv"]
 
 
+def test_more_samples_than_a_row_may_have_are_read_again(tmp_path: Path) -> None:
+    header, *rows = GOOD.splitlines()
+    text = "\n".join([f"{header},samples,time_p90", *(f"{line},1000000000," for line in rows for _ in range(2))])
+    profile = read_profile(write(tmp_path, text + "\n" + 2 * "0,clock_change,1200,0.01,,1000000000,0.02\n"))
+    write_profile(profile, tmp_path / "again.csv")
+    again = read_profile(tmp_path / "again.csv")
+    assert again.measurements[0, "F"].num_samples.max() == again.clock_changes[0].num_samples[0] == 10**9
+
+
 def test_an_unwritable_place_is_refused_and_left_alone(tmp_path: Path) -> None:
     profile = read_profile(write(tmp_path, GOOD))
     with pytest.raises(OutputError, match="cannot be written"):

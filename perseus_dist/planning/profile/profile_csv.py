@@ -184,7 +184,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
-    """Write rows so that reading them back gives the same numbers to the last bit.
+    """Write rows so that reading them back gives the same numbers to the last bit; of samples at most ``MAX_SAMPLES``.
 
     Raises:
         OutputError: The place cannot be written to; nothing is left half-written.
@@ -196,7 +196,7 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
     writer.writerow(REQUIRED + OPTIONAL if has_p90 else REQUIRED + OPTIONAL[:-1])
     for row in rows:
         std = map(_known, (row.time_std_s, row.energy_std_j))
-        numbers = (row.clock_mhz, repr(row.time_s), repr(row.energy_j), row.samples)
+        numbers = (row.clock_mhz, repr(row.time_s), repr(row.energy_j), min(row.samples, MAX_SAMPLES))
         p90 = (_known(row.time_p90_s),) if has_p90 else ()
         writer.writerow((row.stage, profile_name(row.kind), *numbers, *std, row.gpu, *p90))
     write_output(path, text.getvalue().encode())
