@@ -166,6 +166,9 @@ def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
     assert parse_schedule(text) == serial
     assert parse_schedule("  #exchange:serial\n" + format_schedule(usual)) == serial
     assert parse_schedule(format_schedule(usual) + "# exchange rates\n") == usual
+    assert parse_schedule(text + "# exchange: serial\n") == serial
+    with pytest.raises(ScheduleError, match=r"line 4: exchange: batched: line 3 says serial; keep one"):
+        parse_schedule(text + "# exchange: batched\n")
     assert serial.digest() == usual.digest() == schedule_digest(text), "orders alone, which older versions know"
     overlapped = make_schedule("interleaved", pp=2, microbatches=4, chunks=2)
     assert overlapped.exchange == Exchange.OVERLAPPED

@@ -42,16 +42,19 @@ def parse_schedule(text: str) -> Schedule:
     """A schedule from its text form, complete and free of deadlock; the inverse of ``format_schedule``.
 
     Raises:
-        ScheduleError: A token is not in the grammar, the exchange is unknown, or ``check_schedule`` refuses the whole;
-            names the line.
+        ScheduleError: A token is not in the grammar, the exchange is unknown or two lines say different ones, or
+            ``check_schedule`` refuses the whole; names the line.
     """
     ranks: list[tuple[Instruction, ...]] = []
     joint: set[Instruction] = set()
     places: list[str] = []
-    exchange = Exchange.BATCHED
+    exchange, said = Exchange.BATCHED, 0  # in which line
     for line in schedule_lines(text):
         if marked := _EXCHANGE.fullmatch(line.text):
-            exchange = _exchange(marked[1], line.number)
+            also = _exchange(marked[1], line.number)
+            if said and also != exchange:
+                raise ScheduleError(f"line {line.number}: exchange: {also}: line {said} says {exchange}; keep one")
+            exchange, said = also, line.number
         if line.is_rank:
             tokens = line.tokens()
             order = tuple(token.instruction() for token in tokens)
