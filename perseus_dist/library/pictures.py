@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from types import NoneType
 from typing import TYPE_CHECKING
 
+from perseus_dist.errors import ArgumentError
 from perseus_dist.library import arguments
 from perseus_dist.library.unit_times import unit_times
 from perseus_dist.planning.baselines.comparison import compare
@@ -73,6 +74,11 @@ def draw_timeline(plan: Plan, *, name: str, title: str = "", fig: "Figure | None
 
     arguments.instance("title", title, str, expected="a text")
     arguments.instance("fig", fig, (Figure, NoneType), expected="an empty matplotlib figure or None")
+    if fig is not None and fig.axes:
+        raise ArgumentError(
+            f"fig: saw a figure with {len(fig.axes)} axes, expected an empty matplotlib figure or None; call "
+            "fig.clear() before"
+        )
 
     figure = plot_timeline([("all-max", plan.frontier.baseline), (name, plan.execution)], title=title, fig=fig)
     return figure if fig is not None else _shown_by_notebooks(figure)

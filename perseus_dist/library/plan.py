@@ -160,6 +160,7 @@ class Plan(ValueEquality):
 
         Raises:
             ModuleNotFoundError: There is no matplotlib; the message says how to install it.
+            ValueError: ``fig`` has axes already.
 
         Example:
             >>> frontier.at(slowdown=1.05).plot().savefig("timeline.svg")

@@ -166,6 +166,10 @@ def test_what_is_no_schedule_or_frontier(value: Any) -> None:
         (lambda: FRONTIER.plot(ax="top"), "ax: saw 'top', expected matplotlib axes or None"),  # type: ignore[arg-type]
         (lambda: FRONTIER.plot(title=3), "title: saw 3, expected a text"),  # type: ignore[arg-type]
         (lambda: PLAN.plot(fig=3), "fig: saw 3, expected an empty matplotlib figure or None"),  # type: ignore[arg-type]
+        (
+            lambda: PLAN.plot(fig=FRONTIER.plot()),
+            "fig: saw a figure with 1 axes, expected an empty matplotlib figure or None; call fig.clear",
+        ),
         (lambda: PLAN.plot(title=None), "title: saw None, expected a text"),  # type: ignore[arg-type]
         (lambda: Frontier(3), "planned: saw 3, .* use plan or load_frontier"),  # type: ignore[arg-type]
         (lambda: perseus_dist.Plan(None), "planned: saw None, .* use Frontier.at"),  # type: ignore[arg-type]
