@@ -162,6 +162,33 @@ def test_changes_that_no_rank_can_follow_are_left_out() -> None:
         assert frontier.time_ps[frontier.point_for_deadline(deadline_ps)] <= deadline_ps
 
 
+def test_a_deadline_that_changes_of_clocks_make_the_least_energy_miss(tmp_path: Path) -> None:
+    """A slower plan is on time, and not that at full clocks alone."""
+    backwards_j = {1400: 40, 1200: 32, 1000: 34, 800: 40}
+    rows = [
+        f"{stage},{name},{mhz},{time_s * 1400 / mhz},{energy_j}"
+        for stage in range(2)
+        for mhz, backward_j in backwards_j.items()
+        for name, time_s, energy_j in (("forward", 0.05, 10 + mhz / 100), ("backward", 0.1, backward_j))
+    ]
+    path = tmp_path / "profile.csv"
+    path.write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]) + "\n")
+    schedule = one_f_one_b(pp=2, microbatches=2)
+    problem = make_problem(schedule, read_profile(path), blocking_uw_of_rank=[20_000_000] * 2)
+    at_once, in_time = (
+        plan_coarse_frontier(problem, Granularity.PHASE, switch_latency_ps=latency_ms * PS_PER_MS, is_whole=False)
+        for latency_ms in (0, 20)
+    )
+    deadline_ps = (int(at_once.time_ps[-1]) + int(in_time.time_ps[-1])) // 2
+    assert at_once.time_ps[-1] < deadline_ps < in_time.time_ps[-1]
+    frontier = plan_coarse_frontier(
+        problem, Granularity.PHASE, switch_latency_ps=20 * PS_PER_MS, deadlines_ps=[deadline_ps], is_whole=False
+    )
+    found = frontier.point_for_straggler(deadline_ps)
+    assert frontier.baseline.time_ps < frontier.time_ps[found] <= deadline_ps
+    assert frontier.effective_uj[found] < 0.8 * frontier.baseline.effective_uj
+
+
 def test_constants_and_tensor_parallel(tmp_path: Path) -> None:
     lines = EXAMPLE.read_text().rstrip().splitlines()
     path = tmp_path / "profile.csv"

@@ -120,7 +120,9 @@ class _Planner:
         self._found = [(one, self._time_ps(one)) for one in (at_max, fastest)]
         self._least = self._search.found(groups.choice_uj.argmin(axis=1))
         self._fastest_ps, self._slowest_ps = self._time_ps(fastest), self._time_ps(self._least)
-        self.played = [one for one in map(self._play, (at_max, fastest, self._least)) if self._reaches(one)]
+        at_least = self._play(self._least)
+        self._end_ps = max(self._slowest_ps, at_least.execution.time_ps)  # with its changes of clocks it may be later
+        self.played = [one for one in (*map(self._play, (at_max, fastest)), at_least) if self._reaches(one)]
         of_bound = self._of_bound.groups
         self._lines = [Line(float(of_bound.choice_uj.min(axis=1).sum() + of_bound.constant_uj), 0.0)]
         self._by_ranks: _Planner | None = None
@@ -132,18 +134,18 @@ class _Planner:
     def plan_along(self, deadlines_ps: Sequence[int], *, is_whole: bool) -> Iterator[float]:
         """Plan for deadlines, ascending; yields the share done after each."""
         wanted = sorted({self._baseline.time_ps, *deadlines_ps})
-        wanted = [wanted_ps for wanted_ps in wanted if self._fastest_ps <= wanted_ps < self._slowest_ps]
+        wanted = [wanted_ps for wanted_ps in wanted if self._fastest_ps <= wanted_ps < self._end_ps]
         size = self._problem.num_instructions * self._groups.num_groups
         coarser = min(max(size / _QUICK_WORK, 1.0), _MOST_COARSE)
-        deadline_ps = self._fastest_ps if is_whole else min(wanted, default=self._slowest_ps)
-        while deadline_ps < self._slowest_ps:
+        deadline_ps = self._fastest_ps if is_whole else min(wanted, default=self._end_ps)
+        while deadline_ps < self._end_ps:
             line = self._plan(deadline_ps)
-            yield (deadline_ps - self._fastest_ps) / (self._slowest_ps - self._fastest_ps)
+            yield (deadline_ps - self._fastest_ps) / (self._end_ps - self._fastest_ps)
             step = _STEP if line.slope_uw > self._problem.total_blocking_uw else _STEP_BEYOND
             following = [wanted_ps for wanted_ps in wanted if wanted_ps > deadline_ps]
             if is_whole:
                 following.append(deadline_ps + max(round(deadline_ps * step * coarser), 1))
-            deadline_ps = min(following, default=self._slowest_ps)
+            deadline_ps = min(following, default=self._end_ps)
         yield 1.0
 
     def frontier(self) -> Frontier:
