@@ -37,6 +37,8 @@ _TOTALS_EVERY = 256  # iterations
 _NS_PER_S = 10**9
 _WITHOUT_PLAN, _UNDER_PLAN = _GROUPS = ("without_plan", "under_plan")
 _SUMS = ("num_iterations", "time_ns", "num_energies", "energy_uj")
+# What a line raises that was being written, or in whose place a host that lost its power has left other bytes.
+_DAMAGED = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 class IterationTotals:
@@ -52,24 +54,25 @@ class IterationTotals:
 
     def _add(self, iteration: int, time_s: float, energy_j: float | None, point: int) -> None:
         sums = self._sums[_WITHOUT_PLAN if point == NO_POINT else _UNDER_PLAN]
+        time_ns, energy_uj = round(time_s * _NS_PER_S), None if energy_j is None else round(energy_j * UJ_PER_J)
         sums["num_iterations"] += 1
-        sums["time_ns"] += round(time_s * _NS_PER_S)
-        if energy_j is not None:
+        sums["time_ns"] += time_ns
+        if energy_uj is not None:
             sums["num_energies"] += 1
-            sums["energy_uj"] += round(energy_j * UJ_PER_J)
+            sums["energy_uj"] += energy_uj
         self._last_iteration = max(self._last_iteration, iteration)
 
     def restore(self, folder: Path, rank: int) -> None:
         """Go on from what an earlier agent of the rank has summed, and from the lines that it wrote after that."""
-        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        with suppress(OSError, *_DAMAGED):
             known = json.loads((folder / totals_file(rank)).read_text())
             sums = {name: {key: int(known[name][key]) for key in _SUMS} for name in _GROUPS}
             self._sums, self._last_iteration = sums, int(known["last_iteration"])
         summed, segments = self._last_iteration, ("", "0a", "0b")
         for path in (folder / iterations_file(rank, segment) for segment in segments):
-            with suppress(OSError), path.open(encoding="utf-8") as lines:
+            with suppress(OSError), path.open("rb") as lines:
                 for line in lines:
-                    with suppress(ValueError, KeyError, TypeError, RecursionError):  # a line that was being written
+                    with suppress(*_DAMAGED):
                         one = json.loads(line)
                         if one["iteration"] > summed:
                             self._add(one["iteration"], one["time_s"], one["energy_j"], one["point"])

@@ -134,3 +134,20 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
     folder.append_iterations(REPORTS[1:])
     folder.close()
     assert json.loads(file.read_text().splitlines()[1])["iteration"] == 1
+
+
+@pytest.mark.parametrize("damaged", [b"\xff\xfe\0\0", b'{"iteration": 9, "time_s": 1e400, "energy_j": 1, "point": -1}'])
+def test_a_line_that_a_lost_host_has_left_is_not_summed(tmp_path: Path, damaged: bytes) -> None:
+    """The agent goes on: the disk has kept other bytes than those that an earlier one wrote."""
+    folder = open_folder(tmp_path)
+    folder.append_iterations(REPORTS[:1])
+    folder.close()
+    (tmp_path / "totals-3.json").unlink()
+    file = tmp_path / "rank-3.jsonl"
+    file.write_bytes(damaged + b"\n" + file.read_bytes())
+    folder = ReportFolder(tmp_path, rank=3, num_ranks=4, is_continued=True)
+    folder.append_iterations(REPORTS[1:])
+    folder.close()
+    totals = json.loads((tmp_path / "totals-3.json").read_text())
+    assert totals["last_iteration"] == 1
+    assert [totals[name]["num_iterations"] for name in ("without_plan", "under_plan")] == [1, 1]
