@@ -6,7 +6,8 @@ Each schedule cuts the same work differently, so each gets the profile cut as it
 measured: a forward and a backward of every stage. Interleaved has two model chunks on each pp_rank, which are taken to
 be halves. The zero-bubble schedule runs a backward as input gradient (I) and weight gradient (W); no other stage waits
 for the latter, and --weight-share says how much of a backward it is. Measured rows of the parts are better, where you
-have them. Transfers and the memory that a schedule needs are not in a profile, and not compared.
+have them. Of a profile forwards and backwards count, at each clock: transfers, which each cut has others of, are not
+compared, nor is the memory that a schedule needs.
 """
 
 import argparse
@@ -45,12 +46,14 @@ def zero_bubble(*, pp: int, microbatches: int) -> str:
 
 
 def cut(profile: Path, cut_of: Callable[[int, str], Iterable[Part]], to: Path) -> Path:
-    """Write a profile whose rows are parts of another's."""
-    with profile.open(newline="") as source, to.open("w", newline="") as target:
+    """Write a profile whose rows are parts of another's forwards and backwards."""
+    with profile.open(newline="", encoding="utf-8-sig") as source, to.open("w", newline="") as target:
         reader = csv.DictReader(source)
         writer = csv.DictWriter(target, ["stage", "instruction", "frequency", "time", "energy"], extrasaction="ignore")
         writer.writeheader()
         for row in reader:
+            if row["instruction"] not in ("forward", "backward"):
+                continue
             for stage, instruction, share in cut_of(int(row["stage"]), row["instruction"]):
                 amounts = {"time": share * float(row["time"]), "energy": share * float(row["energy"])}
                 writer.writerow(row | amounts | {"stage": stage, "instruction": instruction})
@@ -63,6 +66,9 @@ def plan_all(
     """The frontier of each schedule, by its name."""
     pp = perseus_dist.read_profile(profile).num_stages
 
+    def whole(stage: int, instruction: str) -> Iterable[Part]:
+        return [(stage, instruction, 1)]
+
     def chunks(stage: int, instruction: str) -> Iterable[Part]:
         return [(chunk * pp + stage, instruction, 1 / NUM_CHUNKS) for chunk in range(NUM_CHUNKS)]
 
@@ -72,7 +78,7 @@ def plan_all(
         return [(stage, "backward_input", 1 - weight_share), (stage, "backward_weight", weight_share)]
 
     problems = {
-        "1F1B": (profile, Schedule.one_f_one_b(pp=pp, microbatches=microbatches)),
+        "1F1B": (cut(profile, whole, folder / "whole.csv"), Schedule.one_f_one_b(pp=pp, microbatches=microbatches)),
         "interleaved": (
             cut(profile, chunks, folder / "chunks.csv"),
             Schedule.interleaved(pp=pp, microbatches=microbatches, chunks=NUM_CHUNKS),

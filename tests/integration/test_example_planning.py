@@ -69,6 +69,16 @@ def test_the_script_compares_three_schedules_on_one_profile(tmp_path: Path) -> N
     assert picture.read_text().startswith("<?xml")
 
 
+def test_the_script_takes_the_profile_of_a_job(tmp_path: Path) -> None:
+    """With transfers and time between iterations, which belong to one schedule alone, saved by a spreadsheet."""
+    own = tmp_path / "profile.csv"
+    rows = "0,send_f,,0.002,\n0,between_iterations,,0.01,\n0,clock_change,1200,0.01,\n"
+    own.write_text(PROFILE.read_text() + rows, encoding="utf-8-sig")
+    options = ("--blocking-power-w", 80, "--microbatches", 4)
+    done, plain = compare_schedules(own, *options), compare_schedules(PROFILE, *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, "")
+
+
 @pytest.mark.parametrize(("pp", "microbatches"), [(1, 1), (2, 1), (4, 3), (4, 4), (4, 16)])
 def test_the_zero_bubble_schedule_holds_no_more_activations_than_1f1b(pp: int, microbatches: int) -> None:
     text = runpy.run_path(str(SCRIPT))["zero_bubble"](pp=pp, microbatches=microbatches)
