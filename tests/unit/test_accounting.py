@@ -89,6 +89,14 @@ def test_a_record_of_very_many_gpus_is_small(tmp_path: Path) -> None:
     assert read_record(path) is not None
 
 
+@pytest.mark.parametrize("began", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:00", "yesterday"])
+def test_a_run_of_no_time_at_all_has_a_record(tmp_path: Path, began: str) -> None:
+    """Its folder is its user's, and whoever collects records goes on with those of others."""
+    path = write_record(tmp_path, replace(RECORD, began_at=began))
+    assert path.name == "energy-unknown.json"
+    assert records_in(tmp_path) == [replace(RECORD, began_at=began)]
+
+
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         write_record(tmp_path / "missing", RECORD)

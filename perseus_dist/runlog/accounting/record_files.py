@@ -32,12 +32,12 @@ _NAME = re.compile(r"energy-[A-Za-z0-9._-]{1,160}\.json")
 
 
 def moment(text: str) -> datetime | None:
-    """A record's time; None where it is none, or has no zone."""
+    """A record's time, in UTC; None where it is none, has no zone, or lies outside the years that there are."""
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        return at.astimezone(UTC) if at.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return at if at.tzinfo is not None else None
 
 
 def write_record(folder: Path, record: EnergyRecord, *, name: str = "", mode: int | None = None) -> Path:
@@ -56,7 +56,7 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "", mode: in
         OutputError: The folder cannot be written to.
     """
     began = moment(record.began_at)
-    at = began.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3] if began is not None else "unknown"
+    at = began.strftime("%Y%m%dT%H%M%S.%f")[:-3] if began is not None else "unknown"
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", f"{name}-{at}" if name else at)[:160]
     path = folder / f"energy-{stem}.json"
     temporary = folder / f".energy-{stem}.{os.getpid()}.tmp"
