@@ -105,7 +105,7 @@ class Attachment:
 
     def run_iteration(self, train_batch: Callable[[], Any]) -> Any:
         """Run the engine's own ``train_batch`` as an iteration."""
-        if self._is_superseded:
+        if self._is_superseded or not self.is_active:
             self._give_up_both()
         if self._is_training or not self.is_active:
             return train_batch()
@@ -125,7 +125,7 @@ class Attachment:
         return loss
 
     def _give_up_both(self) -> None:
-        """Two engines train in turns: the plan of one would leave the other whatever clock it set last."""
+        """Two engines train in turns, one perhaps refused: a plan would leave the other whatever clock it set last."""
         self._is_superseded = False
         if (other := _active()) is not None:
             other.remove()
