@@ -9,6 +9,16 @@
 
 namespace perseus {
 
+// Asks `progress` whether to go on. What that throws cancels too: other threads would not hear of it before their work is done.
+inline void ask(const Progress& progress, double done, std::atomic<bool>& cancelled) {
+  try {
+    if (!progress(done)) cancelled = true;
+  } catch (...) {
+    cancelled = true;
+    throw;
+  }
+}
+
 // A computation of several stages, in work: nanoseconds of one core, as estimated before. What a stage takes less or more than
 // that shows at its end, when all of its work counts as done. So the share grows about as time does. Any thread may add; only
 // the calling thread reports.
@@ -32,7 +42,7 @@ class Meter {
   void add(double pieces = 1) { done_.fetch_add(pieces, std::memory_order_relaxed); }
   // Whether to go on; also asks `progress`.
   bool go_on(bool is_caller) {
-    if (is_caller && progress_ && !progress_(share())) cancelled_ = true;
+    if (is_caller && progress_) ask(progress_, share(), cancelled_);
     return !cancelled_;
   }
   [[nodiscard]] bool is_cancelled() const { return cancelled_; }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -34,7 +35,10 @@ void parallel_for(std::size_t count, MakeWorker make_worker, std::size_t worth_a
     }
   };
   std::vector<std::jthread> threads;
-  for (std::size_t t = 1; t < num_threads; ++t) threads.emplace_back(work, false);
+  try {
+    for (std::size_t t = 1; t < num_threads; ++t) threads.emplace_back(work, false);
+  } catch (const std::system_error&) {  // a limit of threads is reached: those that there are do the work
+  }
   work(true);
   threads.clear();
   if (error) std::rethrow_exception(error);

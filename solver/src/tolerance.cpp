@@ -8,6 +8,7 @@
 
 #include "check.hpp"
 #include "coarse_hulls.hpp"
+#include "meter.hpp"
 #include "parallel.hpp"
 #include "perseus/graph.hpp"
 #include "sandwich.hpp"
@@ -181,7 +182,7 @@ bool Refinement::trace(const std::vector<Run>& runs) {
           const auto count = static_cast<double>(runs.size());
           const Progress progress = [&](double done) {
             const double of_round = (static_cast<double>(k) + done) / count;
-            if (is_caller && progress_ && !progress_(before + size * of_round)) cancelled = true;
+            if (is_caller && progress_) ask(progress_, before + size * of_round, cancelled);
             return !cancelled;
           };
           results[k] = trace(runs[k], proposals[k], progress);
