@@ -37,7 +37,7 @@ _TOTALS_EVERY = 256  # iterations
 _NS_PER_S = 10**9
 _WITHOUT_PLAN, _UNDER_PLAN = _GROUPS = ("without_plan", "under_plan")
 _SUMS = ("num_iterations", "time_ns", "num_energies", "energy_uj")
-# What a line raises that was being written, or in whose place a host that lost its power has left other bytes.
+# Errors of a line that was being written, or in whose place a host that lost its power has left other bytes.
 _DAMAGED = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
