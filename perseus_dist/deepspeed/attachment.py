@@ -49,7 +49,6 @@ class Attachment:
         self._line: defaultdict[tuple[bool, int], list[tuple[str, int]]] = defaultdict(list)  # transfers, by link
         self._tokens = TokenCount()
         self._is_training = False
-        self._is_superseded = False  # a later engine of this process has taken its place
         self._found: dict[str, tuple[object, object]] = {}  # in the engine's own dictionary: before, and ours
 
     @property
@@ -80,7 +79,6 @@ class Attachment:
         weakref.finalize(engine, _close, member).atexit = False
         if (earlier := _active()) is not None:
             earlier.remove()
-            earlier._is_superseded = True  # noqa: SLF001 - of the same class
         _newest = weakref.ref(self)
         if place.rank == 0 and getattr(engine, "dynamic_shape", False):
             _log.warning("perseus: shapes change from microbatch to microbatch, and plans are made for their means")
@@ -105,9 +103,10 @@ class Attachment:
 
     def run_iteration(self, train_batch: Callable[[], Any]) -> Any:
         """Run the engine's own ``train_batch`` as an iteration."""
-        if self._is_superseded or not self.is_active:
+        if not self.is_active:
             self._give_up_both()
-        if self._is_training or not self.is_active:
+            return train_batch()
+        if self._is_training:
             return train_batch()
         self._counter.begin_iteration()
         self._line.clear()
@@ -126,7 +125,6 @@ class Attachment:
 
     def _give_up_both(self) -> None:
         """Two engines train in turns, one perhaps refused: a plan would leave the other whatever clock it set last."""
-        self._is_superseded = False
         if (other := _active()) is not None:
             other.remove()
             if getattr(self._engine, "global_rank", 0) == 0:
