@@ -47,7 +47,7 @@ class LossyHandler(logging.Handler):
             try:
                 while line and self._descriptor is not None:
                     line = line[os.write(self._descriptor, line) :]
-            except OSError:  # whoever read has left, or the disk is full
+            except OSError:  # no process reads any more, or the disk is full
                 pass
             finally:
                 self._lines.task_done()
