@@ -310,6 +310,14 @@ def test_what_cannot_be_served_ends_before_anything_starts(launcher: Launcher, a
     assert message in line
 
 
+def test_a_profile_of_no_use_that_a_variable_names_does_not_keep_the_job_from_starting(launcher: Launcher) -> None:
+    argv = ["--perseus", *multi_node("slurm"), "probe.py", "--out", "out"]
+    for profile in (launcher.folder / "nowhere.csv", launcher.folder / "hosts"):
+        launched = launcher.run(argv, environment={"PERSEUS_PROFILE": str(profile)})
+        assert launched.exit_code == 0, launched.output
+        assert launched.ranks["0"]["options"] == PerseusOptions(profile=str(profile)).to_text()
+
+
 def test_options_after_the_script_are_the_scripts(launcher: Launcher) -> None:
     ours = launcher.run([*multi_node("slurm"), "probe.py", "--out", "out", "--perseus_job=x"])
     assert "--perseus_job=x stands after probe.py and goes to the script" in ours.output

@@ -118,8 +118,9 @@ class _RunnerPatch:
         return result
 
     def _replace_command(self, namespace: argparse.Namespace) -> None:
-        options = options_from_namespace(namespace).over(options_from_environment())
-        check_profile(options)
+        given = options_from_namespace(namespace)
+        check_profile(given)  # of one that a variable names, which is many jobs', the agent warns
+        options = given.over(options_from_environment())
         if namespace.autotuning:
             raise OptionError(
                 "--perseus, or PERSEUS_ENABLE=1, and --autotuning exclude each other: autotuning changes what runs "
