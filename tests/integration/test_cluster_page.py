@@ -243,7 +243,8 @@ def printed(language: str, lines: list[str]) -> str:
     """A block of the page as it is printed, for one host that is planner and node."""
     if language == "text":
         return "\n".join(["cat > /etc/perseus-dist/perseus.toml <<'END'", *lines, "END"])
-    text = "\n".join(lines).replace(".[agent]", ".[agent,planner,web]")
+    (planners,) = re.findall(r"On the planner's host install `'(\.\[[a-z,]+\])'`", PAGE)
+    text = "\n".join(lines).replace(".[agent]", planners)
     for pattern, instead in TAKES_PLACE.items():
         text = re.sub(pattern, instead, text, flags=re.MULTILINE)
     return text
