@@ -41,7 +41,6 @@ SETTINGS = {  # thresholds, definitions and what an experiment is made of: no re
         "stay more than 0.5 % longer than without",
         "with DP 4 and 20 ms",
         "whose counter ticks every 100 ms",
-        "whose noise is 1 %, twenty iterations are a little more than the 0.5 % longer",
     ),
     "stragglers.md": ("A plan that is 2 % late by either",),
 }
