@@ -36,8 +36,8 @@ example:
 Trains examples/deepspeed_gpt.py twice: with 'deepspeed --perseus' and, to compare the losses, without. On NVIDIA
 GPUs, if there are as many as ranks and a daemon that you may ask ('perseus-dist clockd', or zeusd) sets their clocks;
 otherwise on simulated ones, whose clocks, times and energies are a model while DeepSpeed, PyTorch, agents and planner
-are the real ones. The exit code is 0 if the job ran under a plan, left no clock locked, and its losses are those of the job without
-Perseus, bit by bit.
+are the real ones. The exit code is 0 if the job ran under a plan, left no clock locked, and its losses are those of
+the job without Perseus, bit by bit.
 """
 
 
