@@ -17,7 +17,7 @@ class OptInError(PerseusError):
 
 
 def pth_file(framework: str) -> Path:
-    """Where this interpreter's environment is enabled for ``deepspeed`` or ``megatron``."""
+    """Where this interpreter's environment is enabled for ``deepspeed``, ``megatron`` or ``pipelining``."""
     return Path(sysconfig.get_path("purelib")) / f"perseus_dist_{framework}.pth"
 
 
