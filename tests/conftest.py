@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["leftovers", "file_leftovers", "longest_first", "postgres_server", "thread_order", "tier_files"]
+pytest_plugins = [
+    "leftovers",
+    "file_leftovers",
+    "longest_first",
+    "postgres_server",
+    "slow_machines",
+    "thread_order",
+    "tier_files",
+]
 
 # How long one example takes says nothing on a busy machine. Every run tries the same examples, or a failure would say
 # nothing of the change that met it; the soak tier draws others with --hypothesis-profile drawn.

@@ -104,7 +104,8 @@ def test_the_run_has_its_whole_energy_record(trained: tuple[DeepSpeedRun, int]) 
     (record,) = records_in(run.folder)
     assert record.is_complete, record.reason
     assert record.num_gpus == 2
-    assert record.num_iterations in range(run.num_steps - 3, run.num_steps + 1)  # the first are not seen
+    # Those before the ranks are connected are not seen.
+    assert run.num_steps / 2 < record.num_iterations <= run.num_steps
     assert all(gpu.energy_j for gpu in record.gpus)
 
 

@@ -137,7 +137,8 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
     (record,) = records_in(run.folder)
     assert record.is_complete, record.reason
     assert record.num_gpus == run.num_ranks
-    assert record.num_iterations in range(run.num_steps - 3, run.num_steps + 1)  # the first are not seen
+    # Those before the ranks are connected are not seen.
+    assert run.num_steps / 2 < record.num_iterations <= run.num_steps
     assert all(gpu.energy_j for gpu in record.gpus)
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)

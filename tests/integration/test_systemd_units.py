@@ -73,7 +73,7 @@ def test_users_and_folders_are_made_and_made_again(tmp_path: Path) -> None:
     (user,) = (line for line in (tmp_path / "etc/passwd").read_text().splitlines() if line.startswith("perseus-dist:"))
     found = (tmp_path / "var/lib/perseus-dist").stat()
     assert (found.st_mode & 0o777, found.st_uid) == (
-        0o700,
+        0o711,  # others may pass through, to the folders below that are theirs
         int(user.split(":")[2]) if os.geteuid() == 0 else found.st_uid,
     )
     assert (tmp_path / "run/perseus-dist").stat().st_mode & 0o777 == 0o755
