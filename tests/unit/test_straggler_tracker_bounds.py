@@ -195,6 +195,20 @@ def test_a_pipeline_that_is_late_by_itself_is_one_verdict_until_one_of_its_ranks
     assert (verdict.is_whole_pipeline, verdict.rank) == (False, 5)
 
 
+def test_a_pipelines_verdict_that_has_been_worth_its_cost_counts_no_more_once_a_rank_is_blamed() -> None:
+    job = Tracked()
+    job.run(12)
+    for _ in range(POLICY.max_raises + 1):
+        for is_whole, slow, late in ((True, {}, {2: SLOW}), (False, {5: SLOW}, {})):
+            job.run(8, slow, late)
+            (verdict,) = job.verdicts(job.iteration)
+            assert (verdict.is_whole_pipeline, verdict.is_flapping) == (is_whole, False)
+            job.run(POLICY.worth_iterations, slow, late)
+        job.run(24)
+        assert job.verdicts(job.iteration) == []
+    assert job.iteration < POLICY.flap_window_s
+
+
 def test_a_cells_verdict_is_over_where_all_of_its_ranks_are_silent() -> None:
     job = Tracked(tp_size=2)
     job.read(10.0, HOT, rank=5)

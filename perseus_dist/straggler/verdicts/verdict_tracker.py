@@ -92,7 +92,7 @@ class VerdictTracker:
             case.follow_pipeline(time.pipeline_direct, cell // self._layout.pp_size, self._policy)
         is_blamed = self._by_pipeline(self.flagged_cells())  # one of its ranks is, not the whole
         for place in [place for place in self._pipelines if is_blamed[place]]:
-            del self._pipelines[place]
+            self._flaps.ended("pipeline", self._pipelines.pop(place))
         is_suspect = self._by_pipeline(time.direct.is_suspect | time.adjusted.is_suspect)
         for series in (time.pipeline_adjusted, time.pipeline_direct):
             is_raised = series.is_raised(np.zeros(self._layout.dp_size, dtype=bool)) & ~is_blamed & ~is_suspect
