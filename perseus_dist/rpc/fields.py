@@ -15,7 +15,7 @@ GRANULARITIES = ("instruction", "rank")
 
 _TROUBLES = (Level.WARN, Level.FAIL)
 
-_JOB_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
+_JOB_ID = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")  # browsers resolve . and ..
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KIND = re.compile(r"[A-Z][A-Z_]{0,15}")
 
@@ -28,7 +28,7 @@ def check_count(check: Checker, field: str, value: int, low: int = 0) -> int:
 def check_job_id(check: Checker, field: str, value: str) -> str:
     """Check that a field is the name of a job."""
     if _JOB_ID.fullmatch(value) is None:
-        check.violated(field, value, f"1 to {limits.MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -")
+        check.violated(field, value, f"1 to {limits.MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -, not . or ..")
     return value
 
 

@@ -12,7 +12,7 @@ MAX_JOB_NAME_LENGTH = 128
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65_535
 _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
-_JOB_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_JOB_NAME_LENGTH}}}")
+_JOB_NAME = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{MAX_JOB_NAME_LENGTH}}}")  # browsers resolve . and ..
 _CONTROLS = ("auto", "clockd", "zeusd", "direct", "observe")
 
 
@@ -108,7 +108,7 @@ OPTIONS: dict[str, Option] = {
     "job": Option(
         "NAME",
         "the job's name at the planner; made up otherwise",
-        f"1 to {MAX_JOB_NAME_LENGTH} characters of A-Z a-z 0-9 . _ -",
+        f"1 to {MAX_JOB_NAME_LENGTH} characters of A-Z a-z 0-9 . _ -, not . or ..",
         _job_name,
     ),
     "share": Option(

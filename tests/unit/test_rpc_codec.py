@@ -223,6 +223,8 @@ def test_every_kind_of_message_is_tried() -> None:
     ("message", "field"),
     [
         (replace(ATTACH, rank=replace(RANK, job_id="")), "attach.rank.job_id"),
+        (replace(ATTACH, rank=replace(RANK, job_id=".")), "attach.rank.job_id"),
+        (replace(ATTACH, rank=replace(RANK, job_id="..")), "attach.rank.job_id"),
         (replace(ATTACH, rank=replace(RANK, job_id="a" * 129)), "attach.rank.job_id"),
         (replace(ATTACH, rank=replace(RANK, job_id="../x")), "attach.rank.job_id"),
         (replace(ATTACH, rank=replace(RANK, rank=-1)), "attach.rank.rank"),

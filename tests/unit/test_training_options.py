@@ -96,6 +96,14 @@ def test_targets_are_what_the_agent_reads(text: str, normalised: str) -> None:
     parse_target(normalised)
 
 
+@pytest.mark.parametrize("text", [".", "..", "a b"])
+def test_names_that_a_browser_would_take_for_folders_are_no_jobs(text: str) -> None:
+    for name in ("...", ".a"):
+        assert options_from_namespace(parse("--perseus-job", name)).job == name
+    with pytest.raises(OptionError, match=r"--perseus-job is .* not \. or \.\.$"):
+        options_from_namespace(parse("--perseus-job", text))
+
+
 @pytest.mark.parametrize(
     "text",
     [
