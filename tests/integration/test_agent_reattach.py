@@ -150,6 +150,7 @@ def check_that_it_begins_anew(job: Job) -> None:
     assert "out of step" not in job.said()
 
 
+@pytest.mark.stress
 def test_a_job_with_another_schedule_begins_anew_at_a_planner_of_its_own(tmp_path: Path) -> None:
     with job_of(tmp_path, None) as job:
         check_that_it_begins_anew(job)

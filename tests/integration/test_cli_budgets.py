@@ -186,6 +186,7 @@ def serving(answers: dict[str, str]) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.stress
 def test_a_price_policy_by_a_provider_that_fails_and_comes_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -290,6 +290,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     process.stderr.close()
 
 
+@pytest.mark.stress
 def test_both_shared_models_at_m12(capsys: pytest.CaptureFixture[str], tmp_path: Path, shared_data: Path) -> None:
     for name, power_w, least_percent in (("gpt3-175b+a100_sxm", "83.64", 15.5), ("bloom+a40", "70.38", 8.0)):
         profile = shared_data / "sosp24" / "stage_profile" / f"{name}_bf16.csv"

@@ -90,6 +90,7 @@ def test_ctrl_c_while_modules_load_is_an_interrupt(module: str) -> None:
     assert (done.returncode, done.stderr) == (130, "perseus-dist: interrupted\n")
 
 
+@pytest.mark.stress
 def test_names_that_the_locale_cannot_spell_are_drawn(tmp_path: Path) -> None:
     folder = tmp_path / "dir ä ü 日本"
     folder.mkdir()

@@ -158,6 +158,7 @@ def test_an_enabled_environment_is_silent_until_deepspeed_comes(environment: Env
     assert off[-1] == "False None False"
 
 
+@pytest.mark.stress
 def test_python_below_a_users_own_wrapper_is_activated(environment: Environment) -> None:
     """``--no_python`` in an environment that is not enabled: options come by the process environment."""
     (environment.work / "wrapper").write_text(f'#!/bin/sh\nexec {environment.python} -u probe.py "$@"\n')
@@ -174,6 +175,7 @@ def test_python_below_a_users_own_wrapper_is_activated(environment: Environment)
     assert not shim.exists()
 
 
+@pytest.mark.stress
 def test_what_is_left_behind_is_silent_once_the_package_is_gone(environment: Environment) -> None:
     """As after ``pip uninstall`` without ``disable``, also where that left folders."""
     others = environment.folder / "others"
@@ -231,8 +233,8 @@ def test_where_nothing_may_be_written(environment: Environment) -> None:
     "signals",
     [
         pytest.param([signal.SIGINT], id="once"),
-        pytest.param([signal.SIGINT, signal.SIGINT], id="twice", marks=pytest.mark.stress),
-        pytest.param([signal.SIGTERM], id="terminated"),
+        pytest.param([signal.SIGINT, signal.SIGINT], id="twice", marks=pytest.mark.soak),
+        pytest.param([signal.SIGTERM], id="terminated", marks=pytest.mark.stress),
     ],
 )
 def test_ctrl_c_reaches_the_ranks(environment: Environment, signals: list[signal.Signals]) -> None:
@@ -253,6 +255,7 @@ def test_ctrl_c_reaches_the_ranks(environment: Environment, signals: list[signal
     assert (told in output) == (signals[0] == signal.SIGINT)
 
 
+@pytest.mark.stress
 def test_ctrl_c_while_the_report_is_made(environment: Environment) -> None:
     environment.perseus("enable", "deepspeed")
     (environment.work / "short.py").write_text("import pathlib\npathlib.Path('report/job.json').write_text('{}')\n")

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import BinaryIO
 from unittest.mock import patch
 
@@ -153,18 +154,20 @@ def test_paths_in_arguments_are_refused_in_one_line(tmp_path: Path, monkeypatch:
     )
 
 
-def test_paths_in_the_environment_are_refused_in_one_line(tmp_path: Path) -> None:
-    found = []
+@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.soak)])
+def test_paths_in_the_environment_are_refused_in_one_line(share: float, tmp_path: Path) -> None:
+    """Every command, with every variable or with some of them, drawn anew for each command."""
+    draw, found = Random(5), []
+    named = [(variable, path) for variable in VARIABLES for path in ("locked/x", "secret")]
     with forbidding(tmp_path):
-        for variable in VARIABLES:
-            with pytest.MonkeyPatch.context() as names:
-                for path in ("locked/x", "secret"):
+        for command in sorted((LEAVES.keys() & BASE.keys()) - SERVICES):
+            words = list(BASE[command])
+            for option in {"--state-dir", "--records"} & set(words):  # the variable names it then
+                del words[words.index(option) : words.index(option) + 2]
+            for variable, path in draw.sample(named, round(share * len(named))):
+                with pytest.MonkeyPatch.context() as names:
                     names.setenv(variable, str(tmp_path / path))
-                    for command in sorted((LEAVES.keys() & BASE.keys()) - SERVICES):
-                        words = list(BASE[command])
-                        for option in {"--state-dir", "--records"} & set(words):  # the variable names it then
-                            del words[words.index(option) : words.index(option) + 2]
-                        _, wrong = fault([*command.split(), *words], path, tmp_path)
-                        found.append(wrong and f"{variable}={path} {wrong}")
+                    _, wrong = fault([*command.split(), *words], path, tmp_path)
+                found.append(wrong and f"{variable}={path} {wrong}")
     if wrong := "\n".join(filter(None, found)):
         pytest.fail(wrong)

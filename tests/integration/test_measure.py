@@ -117,6 +117,7 @@ def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMa
     assert json.loads(subprocess.run(plan, check=True, capture_output=True).stdout)["saving_at_t_star_percent"] > 5.0
 
 
+@pytest.mark.stress
 def test_observing_changes_nothing_at_all(machine: SimulatedMachine, tmp_path: Path) -> None:
     found = measure(machine, "--observe", "--out", str(tmp_path / "out"))
     assert machine.calls() == []
@@ -134,6 +135,7 @@ def test_observing_changes_nothing_at_all(machine: SimulatedMachine, tmp_path: P
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measure.html", "measure.json"]
 
 
+@pytest.mark.stress
 def test_without_rights_it_observes_and_says_why(tmp_path: Path) -> None:
     with SimulatedMachine("a100", unprivileged=True) as machine:
         found = measure(machine, "--out", str(tmp_path / "out"))
@@ -144,7 +146,12 @@ def test_without_rights_it_observes_and_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.stress), signal.SIGKILL]
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.soak),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.stress),
+    ],
 )
 def test_clocks_are_free_however_it_ends(number: signal.Signals, machine: SimulatedMachine, tmp_path: Path) -> None:
     gpu = machine.gpu(0)

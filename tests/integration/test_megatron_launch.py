@@ -122,6 +122,7 @@ def test_a_program_with_its_own_loop_installs_late(environment: Environment) -> 
     assert found == {"options": PerseusOptions(job="late").to_text(), "hooked": True}
 
 
+@pytest.mark.stress
 @needs_megatron
 def test_the_runner_disabled(environment: Environment) -> None:
     (environment.work / "train.py").write_text(IMPORT_CORE + LOOK_AT_CORE)

@@ -159,6 +159,7 @@ def test_an_agent_that_follows_no_moments_brings_the_plan_by_rank(monkeypatch: p
         assert mean_s(train(job, 5)) < 1.005 * mean_s(full)
 
 
+@pytest.mark.stress
 def test_a_pipeline_waits_for_a_gpu_that_overheats_and_recovers() -> None:
     with profiled(replace(SEEN, num_pipelines=2)) as job:
         planned = train(job, 30)[-5:]

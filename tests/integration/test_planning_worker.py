@@ -56,6 +56,7 @@ def test_plans_come_back_encoded_and_requests_take_turns() -> None:
     with_worker(test)
 
 
+@pytest.mark.stress
 def test_how_long_the_first_plan_of_a_size_takes_is_told_while_it_is_made() -> None:
     async def test(worker: PlanningWorker) -> None:
         told_s: list[float] = []

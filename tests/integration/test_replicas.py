@@ -133,6 +133,7 @@ def one_operator(folder: Path) -> list[str]:
     return ["--token-file", str(folder / "first" / "state" / "operator-token")]
 
 
+@pytest.mark.stress
 def test_the_audit_record_of_one_replica_has_what_all_have_recorded(
     postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +177,7 @@ def test_the_audit_record_of_one_replica_has_what_all_have_recorded(
             wait_until(lambda: ("RevokeToken", "", first) in recorded(second))
 
 
+@pytest.mark.stress
 def test_named_tokens_are_made_and_revoked_for_all_replicas(
     postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

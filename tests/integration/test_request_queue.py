@@ -55,7 +55,7 @@ CREATE TRIGGER never_lapse BEFORE UPDATE ON perseus_dist.planning_requests
 """
 
 MOSTLY_WITHOUT_POOLER = pytest.mark.parametrize(
-    "address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.stress)], indirect=True
+    "address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.soak)], indirect=True
 )
 
 
@@ -347,6 +347,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_a_planner_whose_worker_is_free_asks_no_queue(address: PostgresAddress, postgres: PostgresServer) -> None:
     async def test(planner: SharedPlanning) -> None:
         long = await busy(planner)
@@ -359,6 +360,7 @@ def test_a_planner_whose_worker_is_free_asks_no_queue(address: PostgresAddress, 
     with_planners(address, 1, test)
 
 
+@pytest.mark.stress
 @MOSTLY_WITHOUT_POOLER
 def test_what_waits_for_its_planners_worker_is_planned_by_another_planner(
     address: PostgresAddress, postgres: PostgresServer
@@ -399,6 +401,7 @@ def test_a_request_goes_back_into_the_own_line_when_its_own_worker_is_free_first
     with_planners(address, 1, test)
 
 
+@MOSTLY_WITHOUT_POOLER
 def test_without_its_database_a_planner_plans_by_itself(address: PostgresAddress, postgres: PostgresServer) -> None:
     async def test(planner: SharedPlanning) -> None:
         long = await busy(planner)
@@ -447,6 +450,7 @@ def children(pid: int) -> list[int]:
     return []
 
 
+@pytest.mark.stress
 @MOSTLY_WITHOUT_POOLER
 def test_the_request_of_a_killed_worker_is_taken_by_the_next(
     address: PostgresAddress, postgres: PostgresServer
@@ -530,6 +534,7 @@ def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddre
     with_planners(address, 1, test)
 
 
+@pytest.mark.stress
 def test_processes_that_only_plan_are_seen_while_they_live_at_doctor_page_and_metrics(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

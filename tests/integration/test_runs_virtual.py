@@ -59,6 +59,7 @@ def test_other_work_under_the_name_ends_as_fast_as_without(changes: dict[str, ob
     assert run.jobs[1].end.enforced.time_s < 1.01 * run.jobs[1].undisturbed_time_s
 
 
+@pytest.mark.stress
 def test_other_work_without_a_saved_profile_is_swept_again() -> None:
     run = played(NextJob(iteration=140, changes={"gpu": "a40"}), iterations=320, profile=SWEEP)
     check(run, first=140)
@@ -119,8 +120,8 @@ def test_trainers_that_are_started_again_keep_their_plan() -> None:
         for name, changes in (("same", {}), ("other GPU", {"gpu": "a40"}), ("microbatches", {"microbatches": 6}))
         for killed, restarted, marks in (
             (FIRST - 2, FIRST + 2, ()),
-            (FIRST - 2, FIRST, () if name == "same" else pytest.mark.stress),
-            (FIRST, FIRST + 4, () if name == "same" else pytest.mark.stress),
+            (FIRST - 2, FIRST, pytest.mark.stress if name == "same" else pytest.mark.soak),
+            (FIRST, FIRST + 4, pytest.mark.stress if name == "same" else pytest.mark.soak),
         )
     ],
 )

@@ -174,6 +174,7 @@ def check(
         assert length(planned) <= length(full) + ROUNDED_MS, case
 
 
+@pytest.mark.stress
 def test_a_sample_of_megatron() -> None:
     cases = drawn_cases([a_size(3, 1, 4), a_size(3, 2, 3)])
     assert {case["at_end"]["overlap"] for case in cases} == {False, True}

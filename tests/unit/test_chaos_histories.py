@@ -489,6 +489,7 @@ def test_a_sweep_of_a_gpu_that_comes_and_goes_is_measured_again(tmp_path: Path) 
     assert play(tmp_path, **job, iterations=160, events=events)[0] == []
 
 
+@pytest.mark.stress
 def test_a_plan_comes_back_soon_after_a_straggler_that_has_moved_from_gpu_to_gpu(tmp_path: Path) -> None:
     """Each fall of the plan doubles the time until it is tried again, also where what made it slow is over."""
     moves = [(72, 0, 1.2), (120, 1, 1.2), (152, 0, 1.1), (182, 1, 1.1), (207, None, 1.0)]

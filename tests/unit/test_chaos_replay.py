@@ -13,6 +13,7 @@ from perseus_dist.simulation.virtual.lease import VirtualLease
 SEED = 264
 
 
+@pytest.mark.stress
 def test_a_shrunk_history_is_a_file_that_breaks_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

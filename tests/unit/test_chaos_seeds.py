@@ -39,6 +39,7 @@ def test_a_history_that_holds(seed: int) -> None:
     assert trial.reached_plan
 
 
+@pytest.mark.stress
 def test_a_profile_that_was_measured_while_all_gpus_were_slow_is_measured_again() -> None:
     """A power limit of a whole node ends just after the highest clock was measured."""
     broken = {one.name for one in try_seed(154).broken}

@@ -52,7 +52,7 @@ def planned(name: str, granularity: Granularity, latency_ms: int = 0) -> Frontie
     return plan_coarse_frontier(problem_of(SCHEDULES[name]), granularity, switch_latency_ps=latency_ms * PS_PER_MS)
 
 
-@pytest.mark.parametrize("latency_ms", [0, 12])
+@pytest.mark.parametrize("latency_ms", [0, pytest.param(12, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("granularity", COARSE)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_what_holds_for_every_frontier(name: str, granularity: Granularity, latency_ms: int) -> None:

@@ -165,6 +165,7 @@ def test_a_folder_that_is_no_workload_is_refused(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.stress
 def test_the_shared_workloads(shared_data: Path) -> None:
     done = run(shared_data / "sosp24" / "measured" / "a100+gpt3-xl+pp4+mbs8+nmb128", "--json")
     assert done.returncode == 0, done.stderr

@@ -167,6 +167,7 @@ def test_pipelines_each_with_slow_links_of_its_own(num_pipelines: int, latency_s
     assert saving(planned, 1.0) > 0.01
 
 
+@pytest.mark.stress
 def test_pipelines_each_with_a_slow_link_of_its_own_under_plans_by_phase() -> None:
     """Those that get no frontier leave nothing to save at no slowdown; beyond, plans count with their time there."""
     snapshot = tuple(slow_link(link, 0.02) for link in range(5))

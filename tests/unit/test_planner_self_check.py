@@ -167,7 +167,12 @@ def trained(simulated: SimulatedJob, *, transfer_s: float = 0.0, seed: int = 0) 
 
 
 @pytest.mark.parametrize(
-    ("pp", "microbatches", "pipelines", "seed"), [(2, 4, 1, 0), (2, 4, 1, 1), (4, 8, 1, 2), (4, 8, 2, 3), (1, 4, 2, 4)]
+    ("pp", "microbatches", "pipelines", "seed"),
+    [
+        (2, 4, 1, 0),
+        *(pytest.param(*one, marks=pytest.mark.stress) for one in ((2, 4, 1, 1), (4, 8, 1, 2), (4, 8, 2, 3))),
+        (1, 4, 2, 4),
+    ],
 )
 def test_no_false_alarm_in_jobs_with_noise(pp: int, microbatches: int, pipelines: int, seed: int) -> None:
     schedule = one_f_one_b(pp=pp, microbatches=microbatches)
@@ -227,6 +232,7 @@ def test_time_between_iterations_is_learnt_and_planned_with(target: str | None) 
     assert newest_s == pytest.approx(wanted_s, rel=0.005)
 
 
+@pytest.mark.stress
 def test_what_was_learnt_is_kept_over_runs_and_unlearnt_where_it_is_over() -> None:
     simulated = replace(SIMULATED, optimizer_s=0.1, num_iterations=60, target="deadline=1.95")
     with virtual_job(simulated, "a100", quick_plans=True, noise_percent=0.5, seed=0) as job:

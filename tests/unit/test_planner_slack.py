@@ -196,6 +196,7 @@ def test_slack_goes_where_iterations_do_not_vary_as_the_plan_expects(factor: flo
     assert len(fleet.requests) == num_requests
 
 
+@pytest.mark.stress
 def test_noise_that_comes_and_goes_is_planned_for_a_few_times_alone() -> None:
     fleet = NoisyFleet()
     fleet.to_planning()
