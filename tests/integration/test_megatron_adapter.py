@@ -294,8 +294,8 @@ REINFORCING = {
     [
         ("verl", "pp=2,vpp=2"),
         ("slime", "pp=2"),
-        pytest.param("verl", "pp=2", marks=pytest.mark.stress),
-        pytest.param("slime", "pp=2,vpp=2", marks=pytest.mark.stress),
+        pytest.param("verl", "pp=2", marks=pytest.mark.soak),
+        pytest.param("slime", "pp=2,vpp=2", marks=pytest.mark.soak),
     ],
 )
 def test_loops_of_reinforcement_learning(harness: MegatronHarness, loop: str, name: str) -> None:

@@ -103,7 +103,7 @@ def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
     check_planned(tmp_path)
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
     run = deepspeed_run_in(tmp_path, num_steps=40)
     run = replace(run, perseus_options=deepspeed_profile(run))

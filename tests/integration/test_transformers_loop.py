@@ -90,7 +90,7 @@ def test_a_model_trains_under_a_plan_to_the_same_losses(make: object, model: str
 
 
 @pytest.mark.parametrize(
-    "model", [pytest.param("llama", marks=pytest.mark.soak), pytest.param("gpt2", marks=pytest.mark.stress)]
+    "model", [pytest.param("llama", marks=pytest.mark.soak), pytest.param("gpt2", marks=pytest.mark.soak)]
 )
 def test_stages_train_as_the_whole_model_does(model: str, tmp_path: Path) -> None:
     """And the whole model, which has no pipeline, trains on after one warning."""

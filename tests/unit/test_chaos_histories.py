@@ -75,10 +75,10 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             1048, "reported_saving", id="an operator's word comes and goes under a power cap", marks=pytest.mark.stress
         ),
-        pytest.param(284, "settled_time", id="a GPU that is slow by itself and hot", marks=pytest.mark.stress),
+        pytest.param(284, "settled_time", id="a GPU that is slow by itself and hot", marks=pytest.mark.soak),
         pytest.param(495, "settled_time", id="others wait longer than a capped GPU takes", marks=pytest.mark.stress),
         pytest.param(
-            440, "settled_time", id="power caps of ranks that are asked for less meanwhile", marks=pytest.mark.stress
+            440, "settled_time", id="power caps of ranks that are asked for less meanwhile", marks=pytest.mark.soak
         ),
         pytest.param(
             385,
@@ -103,7 +103,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             26047,
             "settled_time",
             id="a plan for a pipeline with a slow link takes ten seconds",
-            marks=pytest.mark.stress,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             27126,
@@ -140,7 +140,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(3019, "reprofiling", id="a slow link is no reason to sweep", marks=pytest.mark.stress),
         pytest.param(8059, "settled_plan", id="a plan of a slow link that is well again", marks=pytest.mark.stress),
         pytest.param(124, "settled_time", id="a link that was slightly slow in the sweep", marks=pytest.mark.soak),
-        pytest.param(8144, "waiting", id="reports of before the end of heat raise a verdict", marks=pytest.mark.stress),
+        pytest.param(8144, "waiting", id="reports of before the end of heat raise a verdict", marks=pytest.mark.soak),
         pytest.param(7150, "waiting", id="a power cap whose times are as profiled again", marks=pytest.mark.stress),
         pytest.param(
             1067,
@@ -202,7 +202,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(8074, "settled_time", id="noise makes lower clocks of one GPU look faster"),
         pytest.param(8123, "settled_time", id="noise beside a slow link", marks=pytest.mark.stress),
         pytest.param(11009, "settled_time", id="noise, and a run that begins in a sweep", marks=pytest.mark.stress),
-        pytest.param(11044, "settled_time", id="a rank 3 percent slow after a power cap", marks=pytest.mark.stress),
+        pytest.param(11044, "settled_time", id="a rank 3 percent slow after a power cap", marks=pytest.mark.soak),
         pytest.param(17032, "settled_plan", id="a rank waits for several seconds", marks=pytest.mark.stress),
         pytest.param(17036, "reported_saving", id="a GPU is slow in every other iteration", marks=pytest.mark.stress),
         pytest.param(17038, "waiting", id="heat, and long after it the power cap of all", marks=pytest.mark.stress),
@@ -225,9 +225,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="a whole node slow, found after a planner's restart",
             marks=pytest.mark.stress,
         ),
-        pytest.param(18524, "durability", id="a disk is full as a planner starts again", marks=pytest.mark.stress),
+        pytest.param(18524, "durability", id="a disk is full as a planner starts again", marks=pytest.mark.soak),
         pytest.param(18559, "settled_time", id="a planner is stopped while pipelines wait", marks=pytest.mark.stress),
-        pytest.param(18517, "reported_slowdown", id="messages are late for good", marks=pytest.mark.stress),
+        pytest.param(18517, "reported_slowdown", id="messages are late for good", marks=pytest.mark.soak),
         pytest.param(18531, "reprofiling", id="a sweep finds a link that is slow", marks=pytest.mark.stress),
         pytest.param(
             18610, "settled_time", id="one of two ranks 4 percent slow has a verdict", marks=pytest.mark.stress
@@ -236,17 +236,20 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             18577, "settled_time", id="a node's power cap is over as a plan for it is made", marks=pytest.mark.stress
         ),
-        pytest.param(32074, "profile_truth", id="one of four tensor-parallel ranks is slow at one clock of the sweep"),
-        pytest.param(18410, "settled_time", id="both pipelines straggle", marks=pytest.mark.stress),
+        pytest.param(
+            32074,
+            "profile_truth",
+            id="one of four tensor-parallel ranks is slow at one clock of the sweep",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(18410, "settled_time", id="both pipelines straggle", marks=pytest.mark.soak),
         pytest.param(
             18643,
             "reported_saving",
             id="a GPU is well again in the first iteration of a probe",
             marks=pytest.mark.stress,
         ),
-        pytest.param(
-            20343, "reported_saving", id="a plan around a hot GPU, before any probe", marks=pytest.mark.stress
-        ),
+        pytest.param(20343, "reported_saving", id="a plan around a hot GPU, before any probe", marks=pytest.mark.soak),
         pytest.param(21092, "reported_saving", id="iterations last nearly a whole number of the counter's periods"),
         pytest.param(22210, "settled_time", id="heat below the lowest clock of the profile", marks=pytest.mark.stress),
         pytest.param(16005, "profile_truth", id="a GPU is slow in one of the two iterations of a sweep's step"),
@@ -271,9 +274,16 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             25023, "profile_truth", id="a power cap in the sweep that backwards met alone", marks=pytest.mark.stress
         ),
-        pytest.param(31024, "profile_truth", id="computations come in step with the energy counter"),
-        pytest.param(31042, "settled_time", id="a power cap costs less than its clock, and peers wait at others"),
-        pytest.param(31072, "profile_truth", id="a power cap of a rank under DualPipeV", marks=pytest.mark.stress),
+        pytest.param(
+            31024, "profile_truth", id="computations come in step with the energy counter", marks=pytest.mark.stress
+        ),
+        pytest.param(
+            31042,
+            "settled_time",
+            id="a power cap costs less than its clock, and peers wait at others",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(31072, "profile_truth", id="a power cap of a rank under DualPipeV", marks=pytest.mark.soak),
         pytest.param(
             34004, "reprofiling", id="a replica is away for a moment as the other is slow", marks=pytest.mark.stress
         ),
@@ -281,21 +291,38 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             33109, "waiting", id="power caps of all GPUs beside a GPU that comes and goes", marks=pytest.mark.stress
         ),
+        pytest.param(33146, "settled_time", id="noise, and five pipelines wait for a hot GPU", marks=pytest.mark.soak),
         pytest.param(
-            33146, "settled_time", id="noise, and five pipelines wait for a hot GPU", marks=pytest.mark.stress
+            34073,
+            "settled_time",
+            id="a link becomes slow that a rank without an agent cannot tell of",
+            marks=pytest.mark.stress,
         ),
-        pytest.param(34073, "settled_time", id="a link becomes slow that a rank without an agent cannot tell of"),
-        pytest.param(34120, "settled_plan", id="a link becomes slow in the sweep, and planning takes ten seconds"),
+        pytest.param(
+            34120,
+            "settled_plan",
+            id="a link becomes slow in the sweep, and planning takes ten seconds",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(
             34035,
             "settled_time",
             id="noise moves the medians of iterations that are late by less",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            33164, "settled_time", id="full clocks are known by five noisy iterations", marks=pytest.mark.stress
+        ),
+        pytest.param(7069, "profile_truth", id="a node is slow at two clocks of the sweep that nothing runs at"),
+        pytest.param(
+            21024, "reported_saving", id="a job ends two iterations after its first plan", marks=pytest.mark.stress
+        ),
+        pytest.param(
+            22328,
+            "reported_saving",
+            id="a plan that was swept under a power cap of all outlives it",
             marks=pytest.mark.stress,
         ),
-        pytest.param(33164, "settled_time", id="full clocks are known by five noisy iterations"),
-        pytest.param(7069, "profile_truth", id="a node is slow at two clocks of the sweep that nothing runs at"),
-        pytest.param(21024, "reported_saving", id="a job ends two iterations after its first plan"),
-        pytest.param(22328, "reported_saving", id="a plan that was swept under a power cap of all outlives it"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
         pytest.param(37170, "reported_saving", id="a GPU that was hot throughout the sweep is free again"),
         pytest.param(
@@ -308,7 +335,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             38237,
             "reported_saving",
             id="an operator's straggler, soon after a power cap is over",
-            marks=pytest.mark.stress,
+            marks=pytest.mark.soak,
         ),
         pytest.param(37306, "reported_saving", id="a power cap is over under a slower plan", marks=pytest.mark.stress),
         pytest.param(
@@ -318,7 +345,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             marks=pytest.mark.stress,
         ),
         pytest.param(40126, "reported_slowdown", id="two of thirty noisy iterations are fast by chance"),
-        pytest.param(39013, "settled_time", id="an agent that is cut off for good does not hear of another target"),
+        pytest.param(
+            39013,
+            "settled_time",
+            id="an agent that is cut off for good does not hear of another target",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(
             38247,
             "settled_time",
@@ -326,7 +358,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             marks=pytest.mark.stress,
         ),
         pytest.param(37417, "settled_time", id="a lower clock that errors make look as fast", marks=pytest.mark.stress),
-        pytest.param(37132, "settled_time profile_truth", id="a sweep in place of a saved profile has a step"),
+        pytest.param(
+            37132,
+            "settled_time profile_truth",
+            id="a sweep in place of a saved profile has a step",
+            marks=pytest.mark.stress,
+        ),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:

@@ -154,7 +154,7 @@ def test_a_job_with_a_damaged_row_goes_on_or_is_absent_with_one_line(
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(200, marks=pytest.mark.stress), pytest.param(700, marks=pytest.mark.soak)]
+    "count", [pytest.param(60, marks=pytest.mark.stress), pytest.param(900, marks=pytest.mark.soak)]
 )
 def test_a_campaign_of_damaged_rows(count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     check(11, count, tmp_path, caplog)

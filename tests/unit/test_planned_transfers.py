@@ -187,7 +187,7 @@ def transfers_of(drawn: dict[tuple[int, str], float]) -> Transfers:
     return tuple((link + (way == "B"), f"SEND_{way}", transfer_s) for (link, way), transfer_s in drawn.items())
 
 
-@pytest.mark.parametrize("num_examples", [5, pytest.param(25, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("num_examples", [5, pytest.param(25, marks=pytest.mark.soak)])
 def test_no_pipeline_is_later_than_the_slowest_at_full_clocks(num_examples: int) -> None:
     @settings(max_examples=num_examples)
     @given(
