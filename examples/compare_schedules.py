@@ -22,6 +22,7 @@ from perseus_dist import Frontier, Schedule
 
 Part = tuple[int, str, float]  # stage, instruction, share of the time and energy that was measured
 NUM_CHUNKS = 2
+AMOUNTS = ("time", "energy", "time_std", "energy_std")  # the last two are where a sweep measured them
 
 
 def zero_bubble(*, pp: int, microbatches: int) -> str:
@@ -49,13 +50,13 @@ def cut(profile: Path, cut_of: Callable[[int, str], Iterable[Part]], to: Path) -
     """Write a profile whose rows are parts of another's forwards and backwards."""
     with profile.open(newline="", encoding="utf-8-sig") as source, to.open("w", newline="") as target:
         reader = csv.DictReader(source)
-        writer = csv.DictWriter(target, ["stage", "instruction", "frequency", "time", "energy"], extrasaction="ignore")
+        writer = csv.DictWriter(target, reader.fieldnames or (), extrasaction="ignore")
         writer.writeheader()
         for row in reader:
             if row["instruction"] not in ("forward", "backward"):
                 continue
             for stage, instruction, share in cut_of(int(row["stage"]), row["instruction"]):
-                amounts = {"time": share * float(row["time"]), "energy": share * float(row["energy"])}
+                amounts = {name: share * float(row[name]) for name in AMOUNTS if row.get(name)}
                 writer.writerow(row | amounts | {"stage": stage, "instruction": instruction})
     return to
 

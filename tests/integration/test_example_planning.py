@@ -79,6 +79,19 @@ def test_the_script_takes_the_profile_of_a_job(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, "")
 
 
+def test_the_script_cuts_what_is_known_of_a_rows_errors_too(tmp_path: Path) -> None:
+    whole, halves = tmp_path / "whole.csv", tmp_path / "halves.csv"
+    whole.write_text("stage,instruction,frequency,time,energy,samples,time_std,energy_std,gpu\n")
+    with whole.open("a") as file:
+        file.write("0,forward,1410,0.02,8,30,0.001,,A100\n1,backward,1410,0.04,16,20,,0.5,A100\n")
+    runpy.run_path(str(SCRIPT))["cut"](whole, lambda stage, name: [(stage, name, 0.5)], halves)
+    assert halves.read_text().split() == [
+        "stage,instruction,frequency,time,energy,samples,time_std,energy_std,gpu",
+        "0,forward,1410,0.01,4.0,30,0.0005,,A100",
+        "1,backward,1410,0.02,8.0,20,,0.25,A100",
+    ]
+
+
 @pytest.mark.parametrize(("pp", "microbatches"), [(1, 1), (2, 1), (4, 3), (4, 4), (4, 16)])
 def test_the_zero_bubble_schedule_holds_no_more_activations_than_1f1b(pp: int, microbatches: int) -> None:
     text = runpy.run_path(str(SCRIPT))["zero_bubble"](pp=pp, microbatches=microbatches)
