@@ -8,12 +8,13 @@ from test_planner_lifecycle import Fleet, _gpu, _rank, sample
 from test_planner_runs import GPU, WORKLOAD, Runs
 
 from perseus_dist.messages.from_agent import Attach, ProfileSamples
-from perseus_dist.messages.terms import Gpu
+from perseus_dist.messages.terms import T_MIN, Gpu, Target
+from perseus_dist.planner.job.facts.decisions import TargetChosen
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE, SweepBegun
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.profiling import ActiveSweep
-from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
+from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, TargetSet
 from perseus_dist.planner.lifecycle.run import (
     begin_anew,
     begin_run,
@@ -321,3 +322,39 @@ def test_a_saved_profile_stays_where_the_agent_that_has_sent_it_comes_back_and_n
         fleet.attach(0, incarnation=incarnation, has_profile=True)
         assert (SAVED_PROFILE in fleet.job.profiling.samples) == is_kept
         assert any(key.startswith(f"samples/{SAVED_PROFILE}/") for key in fleet.facts) == is_kept
+
+
+# ---- the target ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_says_no_target_is_as_fast_as_without_whatever_the_run_before_wanted() -> None:
+    fleet = Fleet()
+    for rank in (0, 1):
+        fleet.attach(rank, target=Target(slowdown=1.2))
+    assert fleet.facts["target"] == TargetChosen(target=Target(slowdown=1.2), by_operator=False)
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.attach(1, target=Target(slowdown=1.2))
+    assert fleet.job.target == Target(slowdown=1.2), "the run is the same"
+    fleet.detach(1)
+    fleet.run_id = "run 2"
+    fleet.attach(0, incarnation=7)
+    assert fleet.job.target == T_MIN
+    assert "target" not in fleet.facts, "nor after a restart of the planner"
+    fleet.tell(TargetSet(target=Target(slowdown=1.3)))
+    fleet.detach(0)
+    fleet.run_id = "run 3"
+    fleet.attach(0, incarnation=8)
+    assert fleet.job.target == Target(slowdown=1.3), "an operator's holds for all runs"
+
+
+@pytest.mark.parametrize("wanted", [Target(slowdown=1.4), None])
+def test_ranks_of_a_run_that_came_before_the_one_before_had_left_have_said_its_target(wanted: Target | None) -> None:
+    fleet = Fleet()
+    fleet.attach(0, target=Target(slowdown=1.2))
+    fleet.run_id = "run 2"
+    fleet.attach(1, target=wanted)
+    assert fleet.job.target == Target(slowdown=1.2)
+    fleet.detach(0)
+    assert fleet.job.target == (wanted or T_MIN)
+    assert fleet.facts.get("target") == (None if wanted is None else TargetChosen(target=wanted, by_operator=False))

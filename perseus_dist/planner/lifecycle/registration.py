@@ -214,6 +214,7 @@ def _record_rank(job: Job, event: RankAttached) -> None:
             host=attach.host,
             findings=attach.findings,
             follows_moments=attach.follows_moments,
+            target=attach.target,
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )
@@ -255,7 +256,7 @@ def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bo
 
 
 def _choose_target(job: Job, attach: Attach) -> list[Effect]:
-    """The first rank to say what the job wants decides, of every new run; an operator overrules."""
+    """The first rank to say what the job wants decides, of each run; an operator overrules."""
     if attach.target is None or attach.target == job.target:
         return []
     if job.chosen_target is not None and (job.chosen_target.by_operator or job.num_attached > 1):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_profile, merged
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.terms import Rank, fingerprint_of, shape_of
+from perseus_dist.planner.job.facts.decisions import TargetChosen
 from perseus_dist.planner.job.facts.runs import FingerprintKnown, JobRegistered
 from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE
 from perseus_dist.planner.job.job import Job, Phase
@@ -57,9 +58,10 @@ def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
     effects = [*cancel_planning(job.planning), *release(job, now_s)]
     drop = (*FACTS_OF_A_RUN, *_abandon_reprofiling(job))
     reset_run(job)
+    target = _begin_with_target(job)
     kept = "the plan is" if job.plan is not None else "the profile is" if job.profiling.samples else "nothing is"
     job.enter(Phase.REGISTERING, f"a run begins: {kept} kept of the run before")
-    return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop)]
+    return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop), *target]
 
 
 def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool, num_stages: int = 0) -> list[Effect]:
@@ -138,6 +140,21 @@ def shape_differences(spec: JobRegistered, rank: Rank) -> tuple[Difference, ...]
 def clauses(found: Iterable[Difference]) -> str:
     """All differences, in one clause."""
     return ", ".join(difference.clause for difference in found)
+
+
+def _begin_with_target(job: Job) -> list[Effect]:
+    """Take the target of the ranks that are there, or of those to come: that of the run before was its own.
+
+    An operator's holds for all runs.
+    """
+    before = job.chosen_target
+    if before is not None and before.by_operator:
+        return []
+    target = next((state.target for state in job.members.ranks.values() if state.target is not None), None)
+    job.chosen_target = None if target is None else TargetChosen(target=target, by_operator=False)
+    if job.chosen_target == before:
+        return []
+    return [Persist(drop=(TargetChosen.KEY,)) if job.chosen_target is None else Persist(facts=(job.chosen_target,))]
 
 
 def _abandon_reprofiling(job: Job) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import GpuSample
-from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.messages.terms import Gpu, Rank, Target
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.straggler.layout import RankCoords
 
@@ -16,6 +16,7 @@ class RankState:
     Attributes:
         stream: The one it is attached by, or None.
         run_id, host, findings, follows_moments: As it says.
+        target: That it wants of its run; None where it says none.
         control: As its latest telemetry says.
         said_goodbye: Its trainer has ended.
         telemetry_sequence: Of its latest telemetry; 0 before the first.
@@ -36,6 +37,7 @@ class RankState:
     host: str = ""
     findings: tuple[Finding, ...] = ()
     follows_moments: bool = False
+    target: Target | None = None
     trouble: str = ""
     said_goodbye: bool = False
     telemetry_sequence: int = 0
