@@ -3,7 +3,7 @@
 Behind the end of a signal its last day is taken to come again; of less than a day the mean counts.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,6 +18,9 @@ MAX_SLOTS = 192
 _DAY_S = 86_400.0
 _LEAST_S = 1e-3
 
+_Stretch = tuple[float, float]
+"""Duration [s] and what is expected of it, per kWh."""
+
 
 def price_at(signal: tuple[Piece, ...] | Tariff, now: datetime) -> Piece | None:
     """The piece of a signal that holds at a moment; None where it says nothing of that, as one that is stale.
@@ -29,7 +32,7 @@ def price_at(signal: tuple[Piece, ...] | Tariff, now: datetime) -> Piece | None:
     if isinstance(signal, Tariff):
         start, duration_s, rate = signal.hours(now, 3600.0)[0]
         return Piece(start=start, duration_s=duration_s, value=rate)
-    piece = signal[max(0, bisect_right(signal, now, key=lambda piece: piece.start) - 1)]
+    piece = signal[_index_at(signal, now)]
     return piece if piece.start <= now < _end(piece) else None
 
 
@@ -45,40 +48,49 @@ def outlook(signal: tuple[Piece, ...] | Tariff, now: datetime, duration_s: float
         At most ``MAX_SLOTS`` slots, of prices per joule.
     """
     if isinstance(signal, Tariff):
-        pieces = list(pieces_from(signal, now, duration_s))
+        found = [(piece.duration_s, piece.value) for piece in pieces_from(signal, now, duration_s)]
     else:
-        pieces = _continued(signal, now, now + timedelta(seconds=duration_s))
-    slots = [
-        Slot(
-            duration_s=piece.duration_s,
-            price=(piece.value if number == 0 or piece.forecast is None else piece.forecast) / JOULES_PER_KWH,
-        )
-        for number, piece in enumerate(pieces)
-        if piece.duration_s > _LEAST_S or len(pieces) == 1
-    ]
-    return _joined(slots)
+        found = _continued(signal, now, now + timedelta(seconds=duration_s))
+    return tuple(
+        Slot(duration_s=taken_s, price=price_kwh / JOULES_PER_KWH)
+        for taken_s, price_kwh in _joined([one for one in found if one[0] > _LEAST_S] or found[:1])
+    )
 
 
-def _continued(signal: tuple[Piece, ...], now: datetime, end: datetime) -> list[Piece]:
-    """Pieces of a stretch of time that begins within the signal."""
-    known = [piece for piece in signal if _end(piece) > now and piece.start < end]
-    found = [_cut(piece, now, end) for piece in known]
+def _continued(signal: Sequence[Piece], now: datetime, end: datetime) -> list[_Stretch]:
+    """Prices that are expected of a stretch of time, which begins within the signal.
+
+    It may be a year in steps of minutes, and the planner waits for it: so days that come again are no pieces.
+    """
+    first = _index_at(signal, now)
+    known = signal[first : max(first + 1, bisect_left(signal, end, key=_start))]
+    found = [(piece.duration_s, piece.value if piece.forecast is None else piece.forecast) for piece in known]
+    found[-1] = _cut(known[-1], now, end).duration_s, found[-1][1]
+    found[0] = _cut(known[0], now, end).duration_s, known[0].value
     at = _end(signal[-1])
-    if at >= end:
+    left_s = (end - at).total_seconds()
+    if left_s <= 0:
         return found
-    day = [_cut(piece, at - timedelta(seconds=_DAY_S), at) for piece in signal]
-    day = [replace(piece, forecast=None) for piece in day if piece.duration_s > _LEAST_S]
-    known_s = sum(piece.duration_s for piece in day)
-    if known_s < _DAY_S - 1.0:
-        mean = sum(piece.value * piece.duration_s for piece in day) / known_s
-        return [*found, Piece(start=at, duration_s=(end - at).total_seconds(), value=mean)]
-    while at < end:
-        for piece in day:
-            found.append(_cut(replace(piece, start=at), at, end))
-            at += timedelta(seconds=piece.duration_s)
-            if at >= end:
-                break
+    begin = at - timedelta(seconds=_DAY_S)
+    last = [(_cut(piece, begin, at).duration_s, piece.value) for piece in signal[_index_at(signal, begin) :]]
+    day = [one for one in last if one[0] > _LEAST_S]
+    day_s = sum(taken_s for taken_s, _ in day)
+    if day_s < _DAY_S - 1.0:
+        return [*found, (left_s, sum(taken_s * price_kwh for taken_s, price_kwh in day) / day_s)]
+    num_days = int(left_s // day_s)
+    found += num_days * day
+    left_s -= num_days * day_s
+    for taken_s, price_kwh in day:
+        if left_s <= 0:
+            break
+        found.append((min(taken_s, left_s), price_kwh))
+        left_s -= taken_s
     return found
+
+
+def _index_at(signal: Sequence[Piece], at: datetime) -> int:
+    """Of the piece that holds at a time, or of the first one."""
+    return max(0, bisect_right(signal, at, key=_start) - 1)
 
 
 def _cut(piece: Piece, start: datetime, end: datetime) -> Piece:
@@ -91,17 +103,19 @@ def _end(piece: Piece) -> datetime:
     return piece.start + timedelta(seconds=piece.duration_s)
 
 
-def _joined(slots: Sequence[Slot]) -> tuple[Slot, ...]:
+def _start(piece: Piece) -> datetime:
+    return piece.start
+
+
+def _joined(stretches: list[_Stretch]) -> list[_Stretch]:
     """The first half as they are, neighbours among the others joined at their mean price."""
-    if len(slots) <= MAX_SLOTS:
-        return tuple(slots)
+    if len(stretches) <= MAX_SLOTS:
+        return stretches
     near = MAX_SLOTS // 2
-    size = -(-(len(slots) - near) // (MAX_SLOTS - near))
-    joined = list(slots[:near])
-    for first in range(near, len(slots), size):
-        group = slots[first : first + size]
-        duration_s = sum(slot.duration_s for slot in group)
-        joined.append(
-            Slot(duration_s=duration_s, price=sum(slot.price * slot.duration_s for slot in group) / duration_s)
-        )
-    return tuple(joined)
+    size = -(-(len(stretches) - near) // (MAX_SLOTS - near))
+    joined = stretches[:near]
+    for first in range(near, len(stretches), size):
+        group = stretches[first : first + size]
+        duration_s = sum(taken_s for taken_s, _ in group)
+        joined.append((duration_s, sum(taken_s * price_kwh for taken_s, price_kwh in group) / duration_s))
+    return joined
