@@ -7,7 +7,8 @@ from test_planner_lifecycle import POLICY, Fleet
 from perseus_dist.planner.job.facts.runs import JobEnded
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.planner.lifecycle.advance import end_of_job
-from perseus_dist.planner.lifecycle.events import CancelPlanning, Forget, Persist
+from perseus_dist.planner.lifecycle.events import CancelPlanning, Forget, Persist, PlannerEnds, Tick
+from perseus_dist.planner.lifecycle.restart import restore
 
 NOW_S = 1000.0
 
@@ -80,5 +81,43 @@ def test_a_job_that_is_over_is_forgotten_after_a_time(ago_s: float | None, *, is
     job = fleet_planning().job
     job.phase = Phase.DONE
     job.members.gone_since_s = None if ago_s is None else NOW_S - ago_s
+    job.members.stored_over_s = ago_s or 0.0
     assert end_of_job(job, NOW_S) == ([Forget()] if is_forgotten else [])
     assert job.members.gone_since_s == (NOW_S if ago_s is None else NOW_S - ago_s)
+
+
+@pytest.mark.parametrize(("ticks", "is_orderly"), [(6, True), (30, True), (30, False)])
+def test_a_job_that_is_over_is_forgotten_by_planners_that_are_restarted_before(ticks: int, *, is_orderly: bool) -> None:
+    """Each counts on from what is stored; 30 ticks of 2 s are less than the 100 s that jobs are kept for."""
+    fleet = fleet_planning()
+    for state in fleet.job.members.ranks.values():
+        state.said_goodbye = True
+    fleet.tell(Tick())
+    assert fleet.facts["over"] == JobEnded(reason="every rank's trainer has ended")
+    for rank in (0, 1):
+        fleet.detach(rank)
+    num_ticks = num_stored = 0
+    while not fleet.forgotten:
+        fleet.job, fleet.now_s = restore("job", fleet.facts.values(), POLICY), 7.0  # of another start of the machine
+        for _ in range(ticks):
+            fleet.now_s += 2.0
+            before = fleet.facts["over"]
+            fleet.tell(Tick())
+            num_ticks, num_stored = num_ticks + 1, num_stored + (fleet.facts["over"] is not before)
+            assert fleet.job.phase is Phase.DONE
+        if is_orderly:
+            fleet.tell(PlannerEnds())
+            assert fleet.tell(PlannerEnds()) == [], "it is stored already"
+        assert num_ticks < 100
+    assert num_ticks * 2.0 > POLICY.keep_done_s
+    assert num_stored <= 24
+
+
+def test_a_job_that_comes_back_and_ends_again_is_kept_for_as_long_as_any() -> None:
+    fleet = fleet_planning()
+    fleet.job.members.stored_over_s = 90.0
+    for state in fleet.job.members.ranks.values():
+        state.said_goodbye = True
+    fleet.tell(Tick())
+    assert fleet.facts["over"] == JobEnded(reason="every rank's trainer has ended")
+    assert fleet.job.members.stored_over_s == 0.0

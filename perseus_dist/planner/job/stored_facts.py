@@ -14,6 +14,7 @@ from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, Pr
 from perseus_dist.planner.job.facts.runs import (
     BaselineMeasured,
     FingerprintKnown,
+    JobEnded,
     JobRegistered,
     SavingCounted,
     ScheduleReceived,
@@ -111,6 +112,8 @@ def _conditions(fact: Fact, spec: JobRegistered, num_points: dict[int, int]) -> 
                 yield NO_POINT <= point <= num_points.get(own or fact.table_revision, _MAX_POINTS)  # ``full_point``
         case PaceChosen():
             yield 0 < fact.slowdown < _MAX_DEGREE
+        case JobEnded():
+            yield fact.over_s >= 0
         case StragglerKnown():
             yield 1 <= fact.degree <= _MAX_DEGREE and 0 <= fact.dp_rank < spec.dp_size
 

@@ -45,6 +45,7 @@ from perseus_dist.planner.lifecycle.transfers import (
 )
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
+_TIMES_STORED = 24  # while a job that is over is kept
 _UNSEEN = "instructions cannot be seen, and no whole profile of them is there: measure one while they can be seen"
 
 
@@ -76,9 +77,10 @@ def advance(job: Job, now_s: float) -> list[Effect]:
 def end_of_job(job: Job, now_s: float) -> list[Effect]:
     """A job is over once all ranks have said goodbye, or none has been attached for long; later it is forgotten."""
     if job.phase is Phase.DONE:
-        if job.members.gone_since_s is None:  # restored: how long ago it ended is not known
-            job.members.gone_since_s = now_s
-        return [Forget()] if now_s - job.members.gone_since_s > job.policy.keep_done_s else []
+        if job.members.gone_since_s is None:  # restored: how long no planner has looked on is not known
+            job.members.gone_since_s = now_s - job.members.stored_over_s
+        is_kept = now_s - job.members.gone_since_s <= job.policy.keep_done_s
+        return store_end(job, now_s) if is_kept else [Forget()]
     ranks = job.members.ranks
     if ranks and len(ranks) == job.num_ranks and all(state.said_goodbye for state in ranks.values()):
         job.enter(Phase.DONE, f"every rank's trainer has ended{_never_enforced(job)}")
@@ -90,9 +92,27 @@ def end_of_job(job: Job, now_s: float) -> list[Effect]:
         job.enter(Phase.DONE, f"no rank has been attached for {job.policy.gone_s:g} s{_never_enforced(job)}")
     else:
         return []
-    job.members.gone_since_s = now_s
+    job.members.gone_since_s, job.members.stored_over_s = now_s, 0.0
     ended = Persist(facts=(JobEnded(reason=job.reason),))
     return [*cancel_planning(job.planning), *store_saving(job, now_s, at_once=True), ended]
+
+
+def store_end(job: Job, now_s: float, *, at_once: bool = False) -> list[Effect]:
+    """Store now and then for how long a job has been over, or planners that are restarted daily would never forget it.
+
+    Args:
+        job: Over or not.
+        now_s: [s] monotonic.
+        at_once: The planner ends.
+    """
+    if job.phase is not Phase.DONE or job.members.gone_since_s is None:
+        return []
+    over_s = now_s - job.members.gone_since_s
+    least_s = 0.0 if at_once else job.policy.keep_done_s / _TIMES_STORED
+    if over_s <= job.members.stored_over_s + least_s:
+        return []
+    job.members.stored_over_s = over_s
+    return [Persist(facts=(JobEnded(reason=job.reason, over_s=over_s),))]
 
 
 def _never_enforced(job: Job) -> str:

@@ -24,7 +24,7 @@ from perseus_dist.messages.from_agent import (
 )
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.lifecycle.advance import advance, end_of_job
+from perseus_dist.planner.lifecycle.advance import advance, end_of_job, store_end
 from perseus_dist.planner.lifecycle.baseline import store_saving
 from perseus_dist.planner.lifecycle.enforcement.pace import set_pace
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import compare_prediction
@@ -143,7 +143,7 @@ def _handle_event(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             told = [*judge(job, now_s), *compare_prediction(job, now_s)]
             return [*told, *store_saving(job, now_s), *end_of_job(job, now_s), *request_ahead(job, now_s)]
         case PlannerEnds():
-            return store_saving(job, now_s, at_once=True)
+            return [*store_saving(job, now_s, at_once=True), *store_end(job, now_s, at_once=True)]
         case _ if job.spec is None:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():

@@ -114,7 +114,7 @@ def _restore_fact(job: Job, fact: Fact) -> None:
         case StragglerKnown():
             job.stragglers[fact.straggler_id] = fact
         case JobEnded():
-            job.phase, job.reason = Phase.DONE, fact.reason
+            job.phase, job.reason, job.members.stored_over_s = Phase.DONE, fact.reason, fact.over_s
 
 
 def _restore_sweep(profiling: Profiling, ordered: SweepBegun) -> None:

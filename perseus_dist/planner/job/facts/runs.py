@@ -95,8 +95,13 @@ class SavingCounted(KeyedFact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded(KeyedFact):
-    """The job is done, and why. Dropped when a rank attaches again."""
+    """The job is done, and why. Dropped when a rank attaches again.
+
+    Attributes:
+        over_s: [s] that it has been over for, as of when this was stored.
+    """
 
     reason: str
+    over_s: float = 0.0
 
     KEY = "over"

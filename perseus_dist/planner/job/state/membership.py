@@ -70,6 +70,7 @@ class Membership:
         schedule_asked: The stream that was asked for the schedule's text.
         stale_rank: The rank that came back with another schedule, in this run.
         gone_since_s: [s] since when no rank is attached, or None.
+        stored_over_s: [s] that the job has been over for, as it was last stored.
         energy_period_s: [s] between two ticks of the slowest energy counter of ``ranks``.
         unlike: Which replicas of a stage are on GPUs of different models in this run, a sentence; empty: none.
     """
@@ -82,6 +83,7 @@ class Membership:
     schedule_asked: int | None = None
     stale_rank: int | None = None
     gone_since_s: float | None = None
+    stored_over_s: float = 0.0
     energy_period_s: float = 0.0
     unlike: str = ""
 
