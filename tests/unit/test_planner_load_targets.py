@@ -2,12 +2,16 @@
 
 import asyncio
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from perseus_dist.planner.access.refusal import RefusalError
 from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.budget.governor import Governor
 from perseus_dist.planner.budget.long_over import KEPT_OVER_S
@@ -17,14 +21,20 @@ from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, Pr
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
+from perseus_dist.planner.service.price_service import PriceService
 from perseus_dist.planner.store.state_dir import DATABASE
-from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.signal_text import Piece
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.runtime.jobs import Jobs
+    from perseus_dist.planner.service.policy_changes import PolicyChanges
 
 HALL = BudgetSet(name="hall", watts=250.0)
 PEAK = LoadTargetSet(name="peak", budget="hall", start_s=100.0, end_s=200.0, watts=180.0, best_effort=False)
 CHEAP = PricePolicySet(name="cheap", jobs=("a",), signal="prices", deadline_s=5000.0, iterations=1000)
+NEXT = replace(CHEAP, name="next", deadline_s=9000.0)
 FAR_S = 1e9
 
 
@@ -62,6 +72,29 @@ def test_a_price_policy_outlives_a_wall_clock_that_jumps_forward_and_back() -> N
     assert ended(FAR_S, 3601.0) == ended(FAR_S, 3600.0 + KEPT_OVER_S) == ()
     assert ended(FAR_S, 3601.0 + KEPT_OVER_S) == (CHEAP,)
     assert policies.policies == {}
+
+
+def test_a_job_whose_deadline_has_passed_gets_another_price_policy_at_once(tmp_path: Path) -> None:
+    """The one before is known for a day more, and may be of jobs that the caller has no rights for."""
+
+    async def play(now_s: float) -> None:
+        budgets = Budgets(store, {}, Prices(store, {}, SignalFiles(None)), wall=lambda: now_s)
+        service = PriceService(cast("Jobs", SimpleNamespace(budgets=budgets)), cast("PolicyChanges", None))
+        try:
+            service._check_jobs(NEXT)
+            await budgets.set_price(NEXT)
+            assert [state.policy for state in budgets.prices.states] == [CHEAP, NEXT]
+            (before,), (now,) = (state.jobs for state in budgets.prices.states)
+            assert (before.is_over, now.is_over) == (True, False)
+        finally:
+            budgets.close()
+
+    with closing(Store(tmp_path / DATABASE)) as store:
+        store.commit(NO_JOB, (CHEAP,)).result()
+    with closing(Store(tmp_path / DATABASE)) as store:
+        with pytest.raises(RefusalError, match="under the price policy cheap already"):
+            asyncio.run(play(CHEAP.deadline_s - 1))
+        asyncio.run(play(CHEAP.deadline_s))
 
 
 @pytest.mark.parametrize("jump", [timedelta(days=2), timedelta(hours=1)])

@@ -95,9 +95,10 @@ class PricePolicies:
         """Names of the signals that policies follow."""
         return frozenset(policy.signal for policy in self.policies.values())
 
-    def of_job(self, job_id: str) -> PricePolicySet | None:
-        """The policy that a job is under."""
-        return next((policy for policy in self.policies.values() if job_id in policy.jobs), None)
+    def of_job(self, job_id: str, now_s: float) -> PricePolicySet | None:
+        """The policy that a job is under at a Unix time; none whose deadline has passed, and which is still known."""
+        under = (policy for policy in self.policies.values() if job_id in policy.jobs and now_s < policy.deadline_s)
+        return next(under, None)
 
     def set(self, policy: PricePolicySet, jobs: Mapping[str, Job]) -> list[PriceProgress]:
         """Put a policy in force, and count its jobs' iterations from now on.

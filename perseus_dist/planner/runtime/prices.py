@@ -68,9 +68,9 @@ class Prices:
         """A policy, if there is one."""
         return self._policies.policies.get(name)
 
-    def of_job(self, job_id: str) -> PricePolicySet | None:
-        """The policy that a job is under."""
-        return self._policies.of_job(job_id)
+    def of_job(self, job_id: str, now_s: float) -> PricePolicySet | None:
+        """The policy that a job is under at a Unix time."""
+        return self._policies.of_job(job_id, now_s)
 
     async def read(self, name: str) -> Signal:
         """A signal, as its file is now, or as its provider answers."""

@@ -73,7 +73,7 @@ class PriceService:
 
     def _check_jobs(self, policy: PricePolicySet) -> None:
         for job_id in policy.jobs:
-            other = self._prices.of_job(job_id)
+            other = self._prices.of_job(job_id, self._budgets.wall())
             if other is not None and other.name != policy.name:
                 raise not_now(f"job {job_id} is under the price policy {other.name} already; clear that one first")
         if self._prices.get(policy.name) is None and len(self._prices.states) >= MAX_PRICE_POLICIES:
