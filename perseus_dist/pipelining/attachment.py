@@ -297,10 +297,12 @@ def _workload_of(attachment: Attachment | None) -> Workload:
 def _device_opener(stages: list[Any], local_rank: int) -> Callable[[], Device]:
     import torch
 
+    device = torch.device(stages[0].device)
     return partial(
         open_device,
         local_rank,
-        is_cuda=torch.device(stages[0].device).type == "cuda",
+        is_cuda=device.type == "cuda",
         num_stages=stages[0].num_stages,
         num_chunks=len(stages),
+        cuda_index=device.index,  # scripts may name it everywhere, and leave the current one at 0 on every rank
     )

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from perseus_dist.pipelining import attachment
 from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.work import work_environment
-from perseus_dist.training.rank.device import Host, SimulatedGpu, open_device
+from perseus_dist.training.rank.device import Device, DeviceError, Host, SimulatedGpu, open_device
 
 
 def test_the_host_alone() -> None:
@@ -38,6 +39,24 @@ def test_the_current_cuda_device(uuid: str | None, expected: str | None, monkeyp
     device.end()
     device.send("F", 0)
     device.close()
+
+
+def test_stages_on_another_than_the_current_cuda_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in torch's own tutorial: everything is put on cuda:3 by name, and the current device is 0 on all ranks.
+    cuda = SimpleNamespace(
+        current_device=lambda: 0,
+        get_device_properties=lambda _: SimpleNamespace(uuid="first"),
+        current_stream=lambda: SimpleNamespace(cuda_stream=42),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, device=lambda device: device))
+
+    def open_for(index: int | None) -> Device:
+        stage = SimpleNamespace(device=SimpleNamespace(type="cuda", index=index), num_stages=4)
+        return attachment._device_opener([stage], 3)()
+
+    assert open_for(0).gpu_uuid == open_for(None).gpu_uuid == "GPU-first"
+    with pytest.raises(DeviceError, match=r"is on cuda:3, .* is cuda:0, .*set_device\(3\)"):
+        open_for(3)
 
 
 def test_a_simulated_gpu_runs_a_kernel_beside_the_hosts_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from perseus_dist.errors import PerseusError
+
 if TYPE_CHECKING:
     from perseus_dist.simulator.work import SimulatedWork
+
+
+class DeviceError(PerseusError):
+    """A rank computes on another device than the one by which its GPU is known."""
 
 
 class Device(Protocol):
@@ -125,7 +131,13 @@ class SimulatedGpu:
 
 
 def open_device(
-    local_rank: int, *, is_cuda: bool, num_stages: int, num_chunks: int = 1, sends_block: bool = False
+    local_rank: int,
+    *,
+    is_cuda: bool,
+    num_stages: int,
+    num_chunks: int = 1,
+    sends_block: bool = False,
+    cuda_index: int | None = None,
 ) -> Device:
     """The device of this rank.
 
@@ -135,9 +147,11 @@ def open_device(
         num_stages: Virtual stages over the whole model.
         num_chunks: Virtual stages on this rank.
         sends_block: As of ``SimulatedWork.from_environment``.
+        cuda_index: The CUDA device that the rank's model is on, where the framework says it.
 
     Raises:
         SimulatorError: The environment names a simulated GPU that is not there, or impossible times.
+        DeviceError: The model is on another CUDA device than the current one.
     """
     # Its import loads no native code: that happens once the environment names a simulated machine.
     from perseus_dist.simulator.work import SimulatedWork
@@ -147,13 +161,19 @@ def open_device(
     )
     if work is not None:
         return SimulatedGpu(work)
-    return _current_cuda_gpu() if is_cuda else Host()
+    return _current_cuda_gpu(cuda_index) if is_cuda else Host()
 
 
-def _current_cuda_gpu() -> CudaGpu:
+def _current_cuda_gpu(index: int | None) -> CudaGpu:
     import torch
 
-    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)  # since torch 2.3
+    current = torch.cuda.current_device()
+    if index not in (None, current):
+        raise DeviceError(
+            f"this rank's model is on cuda:{index}, and its current device is cuda:{current}, by which Perseus knows "
+            f"whose clock to set; call torch.cuda.set_device({index}) before training"
+        )
+    uuid = getattr(torch.cuda.get_device_properties(current), "uuid", None)  # since torch 2.3
     return CudaGpu(
         gpu_uuid=None if uuid is None else f"GPU-{uuid}",
         device_stream=lambda: int(torch.cuda.current_stream().cuda_stream),
