@@ -21,7 +21,7 @@ from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.descriptors import above_standard, copy_above_standard
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.record import MAX_KIND_BYTES, NO_MICROBATCH, Event, Mark, encode_record
-from perseus_dist.boundaries.ring import RingWriter
+from perseus_dist.boundaries.ring import RingWriter, give_back_records
 from perseus_dist.boundaries.stream import DeviceOrder
 
 __all__ = ["AgentStatus", "Hook", "RankSpec", "attach"]
@@ -131,26 +131,30 @@ class Hook:
         if ring is None:
             return
         self._ring, self._doorbell_fd = None, -1
-        if self._keeper is not None:
-            self._keeper.stop()
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.stop()
         with suppress(Exception):
             os.close(doorbell_fd)
-            if device is None:  # else the device may still write to it
-                ring.close()
+            ring.close(keeps_header=device is not None, has_reader=lambda: keeper is None or not keeper.is_over)
 
     def _start_agent(self, spec: RankSpec) -> None:
-        if self._ring is None:
+        ring = self._ring
+        if ring is None:
             return
-        pid = start_agent(spec, ring_fd=self._ring.fd, doorbell_fd=self._doorbell_fd)
+        pid = start_agent(spec, ring_fd=ring.fd, doorbell_fd=self._doorbell_fd)
         if not pid:
             return
         # Descriptors of the keeper's own: this hook may be closed at any moment.
-        ring_fd, doorbell_fd = copy_above_standard(self._ring.fd), copy_above_standard(self._doorbell_fd)
+        ring_fd, doorbell_fd = copy_above_standard(ring.fd), copy_above_standard(self._doorbell_fd)
 
         def replace_agent() -> int:
             return start_agent(spec, ring_fd=ring_fd, doorbell_fd=doorbell_fd, is_replacement=True)
 
         def end() -> None:
+            if ring.is_closed:  # else ``close`` does it; a device keeps the memory of each hook of a process
+                with suppress(OSError):
+                    give_back_records(ring_fd)
             os.close(ring_fd)
             os.close(doorbell_fd)
 

@@ -50,14 +50,18 @@ class AgentKeeper:
         rank: For the log.
         pid: Of the agent, a child of this process.
         start: Starts another one and returns its pid; raises OSError if it cannot.
-        end: Called once, when no other will be started.
+        end: Called once, when the last one has ended and no other will be started.
+
+    Attributes:
+        is_over: Whether ``end`` is called, or was.
     """
 
     def __init__(self, *, rank: int, pid: int, start: Callable[[], int], end: Callable[[], None]) -> None:
         self._rank = rank
         self._start = start
         self._end = end
-        self._is_over = threading.Event()
+        self.is_over = False
+        self._is_closed = threading.Event()
         threading.Thread(target=self._run, args=(pid,), name="perseus-agent-keeper", daemon=True).start()
 
     def stop(self) -> None:
@@ -65,7 +69,7 @@ class AgentKeeper:
 
         An agent that is killed from now on is replaced once more: it may have left a clock locked.
         """
-        self._is_over.set()
+        self._is_closed.set()
 
     def _run(self, pid: int) -> None:
         pace = RestartPace()
@@ -76,13 +80,16 @@ class AgentKeeper:
                 if code in _FINAL_CODES:
                     return
                 lived_s = time.monotonic() - began_s
-                is_last = self._is_over.wait(pace.delay_s(lived_s, was_killed=code == -signal.SIGKILL))
+                is_last = self._is_closed.wait(pace.delay_s(lived_s, was_killed=code == -signal.SIGKILL))
                 if pid:
                     _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
                 pid = self._restart()
                 if is_last:
+                    if pid:
+                        _wait_for_end(pid)
                     return
         finally:
+            self.is_over = True
             self._end()
 
     def _restart(self) -> int:

@@ -18,9 +18,11 @@ and the head's: what does not fit is read again later.
 import mmap
 import os
 import struct
+from collections.abc import Callable
 
 from perseus_dist.boundaries.agent_status import STATUS_BYTES, AgentStatus, decode_status, encode_status
 from perseus_dist.boundaries.descriptors import above_standard
+from perseus_dist.boundaries.mapping import SharedMapping
 from perseus_dist.boundaries.record import RECORD_BYTES, Boundary, decode_record
 
 MAGIC = b"PERSEUSB"
@@ -29,6 +31,7 @@ CAPACITY = 16_384
 HEADER_BYTES = 65_536  # whole pages of any size that Linux uses: this part is mapped into the device
 
 _IDENTITY = struct.Struct("<8sIII")
+_STATUS_BLOCK = struct.Struct(f"{STATUS_BYTES}s")
 _HEAD = 64
 _DROPPED = 128
 _DEVICE_ORDERED = 192
@@ -49,6 +52,8 @@ class RingWriter:
     Attributes:
         fd: To be passed to the reader; closed on exec otherwise.
         head: Sequence of the newest record, 0 before the first.
+        address: Of the header, for the device.
+        is_closed: Nothing is written any more.
 
     Raises:
         OSError: No shared memory could be had.
@@ -58,14 +63,17 @@ class RingWriter:
         self.fd = above_standard(os.memfd_create("perseus-boundaries", os.MFD_CLOEXEC))
         try:
             os.ftruncate(self.fd, _FILE_BYTES)
-            self.memory = mmap.mmap(self.fd, _FILE_BYTES)
+            self._mapping = SharedMapping(self.fd, _FILE_BYTES)
         except BaseException:
             os.close(self.fd)
             raise
-        with memoryview(self.memory) as memory, memory[:HEADER_BYTES] as header:
+        self.address = self._mapping.address
+        self.memory = self._mapping.memory
+        with self.memory[:HEADER_BYTES] as header:
             self._words64 = header.cast("Q")
             self._words32 = header.cast("I")
         self.head = 0
+        self.is_closed = False
         _IDENTITY.pack_into(self.memory, 0, MAGIC, VERSION, CAPACITY, os.getpid())
 
     def write(self, record: bytes) -> None:
@@ -96,14 +104,37 @@ class RingWriter:
     @property
     def status(self) -> AgentStatus | None:
         """The status that the reader set last; None before the first, or while it is being written."""
-        return decode_status(self.memory[_STATUS : _STATUS + STATUS_BYTES])
+        # Not a slice, which would outlive the memory where this hook is collected meanwhile.
+        return decode_status(_STATUS_BLOCK.unpack_from(self.memory, _STATUS)[0])
 
-    def close(self) -> None:
-        """Give the memory back. Never where a device may still write to it."""
+    def close(self, *, keeps_header: bool = False, has_reader: Callable[[], bool] = lambda: True) -> None:
+        """Give the memory back, but for what others still use. Later calls of all else raise ValueError.
+
+        Args:
+            keeps_header: Where a device may still write to it.
+            has_reader: Whether anybody may still read the records; asked once they are not written any more.
+        """
         self._words32.release()
         self._words64.release()
-        self.memory.close()
-        os.close(self.fd)
+        self._mapping.close(num_kept=HEADER_BYTES if keeps_header else 0)
+        self.is_closed = True
+        try:
+            if not has_reader():
+                give_back_records(self.fd)
+        finally:
+            os.close(self.fd)
+
+
+def give_back_records(fd: int) -> None:
+    """Free the records of a memory that no process writes or reads any more, also while a device has its header.
+
+    Args:
+        fd: Of the memory.
+
+    Raises:
+        OSError: It cannot be made shorter.
+    """
+    os.ftruncate(fd, HEADER_BYTES)
 
 
 class RingReader:

@@ -4,7 +4,6 @@ Behind the work that was launched before a boundary, the stream gets a write of 
 header, so that the agent sees how far the device is, and an event, whose exact time follows an iteration or more later.
 """
 
-import ctypes
 import logging
 from collections.abc import Callable
 from time import monotonic_ns
@@ -22,9 +21,6 @@ _MAX_STARTS = 3
 _MAX_SILENT_ITERATIONS = 3
 _PROGRESS_MASK = 0xFFFF_FFFF
 _TIMING = int(Event.TIMING)
-
-# Memory that a device may still write to must outlive its owner.
-_mapped_for_device: list[object] = []
 
 
 class DeviceOrder:
@@ -85,9 +81,7 @@ class DeviceOrder:
             return
         if driver.is_capturing(stream):
             return
-        header = ctypes.c_char.from_buffer(self._ring.memory)
-        _mapped_for_device.append(header)
-        address = driver.map_for_device(ctypes.addressof(header), HEADER_BYTES)
+        address = driver.map_for_device(self._ring.address, HEADER_BYTES)
         self._progress_address = address + PROGRESS_OFFSET
         self._timer = EventTimer(driver)
         self._ring.set_device_ordered(True)

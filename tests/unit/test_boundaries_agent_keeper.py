@@ -42,11 +42,13 @@ def test_a_killed_agent_is_replaced_until_the_hook_is_closed_and_then_once(caplo
     assert "the agent of rank 3 was killed by signal 9: starting it again" in caplog.text
     keeper.stop()
     os.kill(second, signal.SIGKILL)
-    assert agents.has_ended.wait(WAIT_S)
-    last = agents.started.get_nowait()  # for what the second may have left
-    assert agents.started.empty()
+    last = agents.started.get(timeout=WAIT_S)  # for what the second may have left
+    assert not agents.has_ended.wait(0.1)  # it uses what is given back in the end
     os.kill(last, signal.SIGKILL)
-    os.waitpid(last, 0)
+    assert agents.has_ended.wait(WAIT_S)
+    assert agents.started.empty()
+    with pytest.raises(ChildProcessError):  # no zombie is left of it
+        os.waitpid(last, 0)
 
 
 @pytest.mark.parametrize("code", [0, 2])

@@ -71,7 +71,7 @@ def test_there_is_news_until_it_was_read(writer: RingWriter, reader: BoundaryRea
 def test_a_record_that_was_not_whole_stays_news(writer: RingWriter, reader: BoundaryReader) -> None:
     write(writer, Event.BEGIN)
     place = slice(HEADER_BYTES + RECORD_BYTES, HEADER_BYTES + 2 * RECORD_BYTES)
-    whole, writer.memory[place] = writer.memory[place], bytes(RECORD_BYTES)  # the head came into sight first
+    whole, writer.memory[place] = bytes(writer.memory[place]), bytes(RECORD_BYTES)  # the head came into sight first
     assert read(reader, 0) == []
     assert reader.has_news()
     writer.memory[place] = whole

@@ -86,7 +86,7 @@ def test_overwritten_records_are_counted(writer: RingWriter, reader: RingReader)
 def test_record_that_is_not_whole_yet_is_waited_for(writer: RingWriter, reader: RingReader) -> None:
     write(writer, 3)
     start = HEADER_BYTES + 2 * RECORD_BYTES
-    whole = writer.memory[start : start + RECORD_BYTES]
+    whole = bytes(writer.memory[start : start + RECORD_BYTES])
     writer.memory[start : start + 8] = bytes(8)
     assert read_sequences(reader) == [1]
     assert read_sequences(reader) == []

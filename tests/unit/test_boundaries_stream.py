@@ -2,14 +2,18 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
+import subprocess
+import threading
 from itertools import count
+from pathlib import Path
 
 import pytest
+from builders import make_spec
 
+from perseus_dist import hooks
 from perseus_dist.boundaries import stream
 from perseus_dist.boundaries.reader import BoundaryReader
-from perseus_dist.boundaries.ring import RingWriter
+from perseus_dist.boundaries.ring import CAPACITY, HEADER_BYTES, RingWriter
 from perseus_dist.hooks import Hook
 
 
@@ -49,10 +53,8 @@ class InstantDriver:
 
 
 @pytest.fixture(autouse=True)
-def _driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "CudaDriver", InstantDriver)
-    monkeypatch.setattr(stream, "_mapped_for_device", [])
-    yield
 
 
 def run_iteration(hook: Hook, iteration: int) -> None:
@@ -76,3 +78,41 @@ def test_the_word_of_the_device_is_0_again_after_weeks_and_its_order_stays() -> 
     hook.end("F", 0, 0)
     assert reader.device_ordered
     assert ring.progress > 0
+
+
+@pytest.mark.parametrize("agent", [("sleep", "1.5"), ("true",)], ids=["that ends last", "that ends first"])
+def test_hook_after_hook_leaves_no_descriptors_and_no_records(
+    agent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where the batch changes every hundred iterations, and all ranks join again each time.
+    memories: list[int] = []
+
+    def start_agent(*_: object, ring_fd: int, **__: object) -> int:
+        memories.append(os.dup(ring_fd))
+        process = subprocess.Popen(agent)
+        process.returncode = 0
+        return process.pid
+
+    monkeypatch.setattr(hooks, "start_agent", start_agent)
+    num_descriptors = num_open()
+    for _ in range(2):
+        run_hook()
+    assert num_open() == num_descriptors + len(memories)
+    for memory in memories:
+        assert os.fstat(memory).st_blocks * 512 <= HEADER_BYTES
+        os.close(memory)
+
+
+def num_open() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def run_hook() -> None:
+    """Attach, write as many records as there are places, and let go, the agent too."""
+    hook = hooks.attach(make_spec(rank=0, schedule="0F0 0B0\n"), device_stream=lambda: 0)
+    for iteration in range(CAPACITY // 10):
+        run_iteration(hook, iteration)
+    hook.close()
+    for thread in threading.enumerate():
+        if thread.name == "perseus-agent-keeper":
+            thread.join(30)
