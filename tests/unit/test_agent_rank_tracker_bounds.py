@@ -1,6 +1,6 @@
 """What a rank's agent makes of marks, of clocks that nobody has read, and of a planner that never was."""
 
-from test_agent_core import SCHEDULE, connect, make_world, switch, table, tell
+from test_agent_core import SCHEDULE, S, connect, make_world, switch, table, tell
 
 from perseus_dist.boundaries.record import Event
 from perseus_dist.messages.from_agent import RunTimes
@@ -18,6 +18,21 @@ def test_a_trainer_that_asks_for_its_clocks_has_them_until_the_next_iteration() 
     assert world.requests[-1] == (world.now, None)
     world.iterate(2, 1)
     assert world.requests[-1][1] == 1200
+
+
+def test_what_comes_behind_an_iteration_that_failed_is_none_of_it() -> None:
+    """The trainer recovers for two minutes, and trains one more iteration before it publishes again."""
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 4)
+    world.pass_boundary(Event.ITERATION_BEGIN, iteration=4)
+    world.run("F", 0)
+    world.pass_boundary(Event.MARK, "release")
+    world.advance(world.now + 120 * S, 80.0)
+    world.iterate(6, 4)
+    world.advance(world.now + 3 * S, 80.0)
+    assert [report.iteration for report in world.kept] == [0, 1, 2, 3, 6, 7, 8]
+    assert max(report.time_s for report in world.kept) < 2
 
 
 def test_a_mark_that_says_nothing_of_clocks_changes_none() -> None:

@@ -153,6 +153,7 @@ class RankTracker:
         elif phase == Mark.EVAL_END:
             self._requests.is_paused = False
         elif phase == Mark.RELEASE:
+            self._reporter.ledger.interrupt()  # it failed, or has another order: no end of it will come
             self.lose_step(time_ns)
 
 
