@@ -159,9 +159,9 @@ class _Level:
         if not text:
             return
         if self._file is not None and self._file.tell() > self._segment_bytes:
-            self._file.close()
-            self._file = None
+            full, self._file = self._file, None
             self._paths.reverse()
+            full.close()  # raises where a file server has had no room for what was written; the file is closed then
         if self._file is None:
             self._file = self._paths[0].open("w", encoding="utf-8")
         _write(self._file, text)

@@ -1,11 +1,15 @@
 """A rank's report files stay bounded however long the job trains, and sums over all its iterations stay exact."""
 
+import errno
+import io
 import json
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -157,6 +161,30 @@ def test_a_new_run_removes_all_of_an_earlier_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_segments")
+class OverQuota(io.TextIOWrapper):
+    """As a file server's: it has no room for what was written, and says so when the file is closed."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_segment_that_cannot_be_closed_is_left_for_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = ReportFolder(tmp_path, rank=0, num_ranks=1)
+    for report in reports(0, 4000):
+        folder.append_iterations([report])
+        log = folder._iterations
+        if report.iteration == 2000 and log is not None and (file := log._levels[0]._file) is not None:
+            log._levels[0]._file = OverQuota(cast("io.TextIOWrapper", file).detach(), encoding="utf-8")
+    folder.close()
+    assert "the report is incomplete" in caplog.text
+    newest = max(
+        json.loads(line)["iteration"] for path in tmp_path.glob("rank-0.*") for line in path.read_text().splitlines()
+    )
+    assert newest == 3999
+
+
 def test_sums_are_unknown_rather_than_wrong(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "totals-1.json").write_text('{"last_iteration": 9}')
