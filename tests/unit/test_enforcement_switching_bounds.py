@@ -10,10 +10,11 @@ from test_planner_detector_adapter_bounds import adapter
 from test_planner_lifecycle import S, of_type, summary
 
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT, T_MIN, Target
-from perseus_dist.planner.job.facts.decisions import TargetChosen
+from perseus_dist.planner.job.facts.decisions import StragglerKnown, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.enforcement.pace import set_pace
 from perseus_dist.planner.lifecycle.enforcement.switching import (
+    MAX_STRAGGLERS,
     clear_straggler,
     decide,
     effective_iteration,
@@ -286,6 +287,21 @@ def test_stragglers_are_reported_of_pipelines_that_there_are(dp_rank: int, *, is
     if is_accepted:
         (again,) = report_straggler(made, event, NOW_S)
         assert again == Answer(accepted=True, reason="straggler gpu is known like that already")
+
+
+def test_reports_under_ever_new_names_are_refused_in_the_end_and_known_ones_are_not() -> None:
+    made = job()
+
+    def report(name: str, degree: float) -> bool:
+        event = StragglerReported(straggler_id=name, degree=degree, dp_rank=0)
+        return answered(report_straggler(made, event, NOW_S)).accepted
+
+    for number in range(MAX_STRAGGLERS - 1):
+        made.stragglers[f"gpu{number}"] = StragglerKnown(straggler_id=f"gpu{number}", degree=1.5, dp_rank=0)
+    assert [report("last", 1.5), report("another", 1.5), report("last", 1.6)] == [True, False, True]
+    assert answered(clear_straggler(made, StragglerCleared(straggler_id="gpu0"), NOW_S)).accepted
+    assert report("another", 1.5)
+    assert len(made.stragglers) == MAX_STRAGGLERS
 
 
 def test_who_watches_a_job_without_a_plan_is_told_once_of_each_wish() -> None:

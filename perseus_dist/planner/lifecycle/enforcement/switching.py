@@ -28,6 +28,8 @@ from perseus_dist.units import PS_PER_S
 
 MAX_DEGREE = 100
 """Of a report; what is slower stands still."""
+MAX_STRAGGLERS = 1_000
+"""Reports of a job that stand at once: each is stored, and in every status."""
 _TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 
 
@@ -281,6 +283,9 @@ def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[E
     known = StragglerKnown(straggler_id=event.straggler_id, degree=event.degree, dp_rank=event.dp_rank)
     if known == job.stragglers.get(event.straggler_id):
         return [Answer(accepted=True, reason=f"straggler {event.straggler_id} is known like that already")]
+    if event.straggler_id not in job.stragglers and len(job.stragglers) >= MAX_STRAGGLERS:
+        reason = f"saw a report under a new name beside {MAX_STRAGGLERS} others; clear those that are over"
+        return [Answer(accepted=False, reason=reason)]
     job.stragglers[event.straggler_id] = known
     job.detection.keeps_switch = False
     job.num_changes += 1
