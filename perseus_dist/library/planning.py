@@ -81,7 +81,8 @@ def plan(
         high=arguments.MAX_SWITCH_LATENCY_S,
         expected=f"seconds from 0 to {arguments.MAX_SWITCH_LATENCY_S:g}, such as 0.012",
     )
-    all_max_ps = replay_all_max(problem).time_ps
+    latency_ps = int(ps_from_s(latency_s))
+    all_max_ps = replay_all_max(problem, switch_latency_ps=latency_ps).time_ps
     deadlines_ps = {
         name: arguments.deadline_ps_of_slowdown(name, slowdown, all_max_ps)
         for name, slowdown in arguments.several("slowdowns", slowdowns).items()
@@ -94,7 +95,7 @@ def plan(
     frontier = plan_by(
         problem,
         _granularity(granularity),
-        switch_latency_ps=int(ps_from_s(latency_s)),
+        switch_latency_ps=latency_ps,
         deadlines_ps=tuple(deadlines_ps.values()),
         progress=lambda phase, done: progress is None or progress(phase, done) is not False,
     )

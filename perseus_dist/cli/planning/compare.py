@@ -48,10 +48,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Compare the plan with the baselines."""
     problem = problem_from_args(args)
-    deadline_ps = deadline_ps_from_args(args, replay_all_max(problem).time_ps)
+    latency_ps = switch_latency_ps_from_args(args)
+    deadline_ps = deadline_ps_from_args(args, replay_all_max(problem, switch_latency_ps=latency_ps).time_ps)
     frontier = plan_frontier(
         problem,
-        switch_latency_ps=switch_latency_ps_from_args(args),
+        switch_latency_ps=latency_ps,
         deadlines_ps=[] if deadline_ps is None else [deadline_ps],
     )
     comparison = Comparison(compare(frontier, deadline_ps=deadline_ps))
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         shown = {
             "source": args.profile,
             "num_gpus": num_gpus,
-            **latency_figures(problem, switch_latency_ps_from_args(args)),
+            **latency_figures(problem, latency_ps),
             "deadline_s": None if deadline_ps is None else float(s_from_ps(deadline_ps)),
             "plans": records,
             "sweeps": {key: [plan._asdict() for plan in sweep] for key, sweep in comparison.sweeps.items()},

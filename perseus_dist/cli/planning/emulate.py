@@ -59,10 +59,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Emulate a job."""
     problem = problem_from_args(args)
-    all_max_ps = replay_all_max(problem).time_ps
+    latency_ps = switch_latency_ps_from_args(args)
+    all_max_ps = replay_all_max(problem, switch_latency_ps=latency_ps).time_ps
     frontier = plan_frontier(
         problem,
-        switch_latency_ps=switch_latency_ps_from_args(args),
+        switch_latency_ps=latency_ps,
         deadlines_ps=[round(straggler * all_max_ps) for straggler in args.straggler],
     )
     job = Emulation(frontier, pipelines=args.pipelines, stragglers=args.straggler)
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             "source": args.profile,
             "pipelines": args.pipelines,
             "num_gpus": job.num_gpus,
-            **latency_figures(problem, switch_latency_ps_from_args(args)),
+            **latency_figures(problem, latency_ps),
             "plans": plans,
             "stragglers": stragglers,
             "differences_from_published": DIFFERENCES_FROM_PUBLISHED,

@@ -94,8 +94,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Plan an iteration."""
     problem = problem_from_args(args)
-    deadline_ps = deadline_ps_from_args(args, replay_all_max(problem).time_ps)
     latency_ps = switch_latency_ps_from_args(args)
+    deadline_ps = deadline_ps_from_args(args, replay_all_max(problem, switch_latency_ps=latency_ps).time_ps)
     granularity = Granularity(args.granularity)
     schedule_name = args.schedule or Path(args.schedule_file).name
     title, written = f"{Path(args.profile).name}: {schedule_name}, {problem_text(problem, latency_ps, granularity)}", []

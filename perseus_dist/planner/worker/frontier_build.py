@@ -121,7 +121,7 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     def frontier_of(problem: PlanningProblem, *, roughly: bool = quick, overlap_ps: int = 0) -> Frontier:
         if time_left is not None:
             time_left.begin_frontier()
-        all_max_ps = replay_all_max(problem).time_ps - overlap_ps
+        all_max_ps = replay_all_max(problem, switch_latency_ps=latency_ps).time_ps - overlap_ps
         wanted_ps = [
             *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
             *(round(slowdown * (all_max_ps + extra_ps)) for slowdown in request.slowdowns),

@@ -109,7 +109,7 @@ class _Planner:
 
     def __init__(self, problem: PlanningProblem, granularity: Granularity, switch_latency_ps: int) -> None:
         self._problem, self._granularity, self._latency_ps = problem, granularity, switch_latency_ps
-        self._baseline = replay_all_max(problem)
+        self._baseline = replay_all_max(problem, switch_latency_ps=switch_latency_ps)
         self._relaxation = self._of_bound = Relaxation(clock_groups(problem, granularity))
         self._has_latency = bool(problem.latencies_ps(switch_latency_ps).any())
         if self._has_latency and granularity == Granularity.PHASE:

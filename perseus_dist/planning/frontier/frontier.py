@@ -199,7 +199,7 @@ def plan_frontier(
             raise PlanningError(f"deadlines_ps: saw {deadline_ps!r}, expected whole picoseconds from 1; round it")
     search = _Search(
         problem=problem,
-        baseline=replay_all_max(problem),
+        baseline=replay_all_max(problem, switch_latency_ps=switch_latency_ps),
         switch_latency_ps=switch_latency_ps,
         deadlines_ps=deadlines_ps,
         thorough=thorough,
@@ -238,7 +238,7 @@ def plan_first(
     is_exact = exact_work(problem) <= min(MOST_EXACT_WORK, MOST_EXACT_WORK_AT_FIRST)
     search = _Search(
         problem=problem,
-        baseline=replay_all_max(problem),
+        baseline=replay_all_max(problem, switch_latency_ps=switch_latency_ps),
         switch_latency_ps=switch_latency_ps,
         deadlines_ps=deadlines_ps,
         thorough=False,

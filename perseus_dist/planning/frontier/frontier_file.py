@@ -265,15 +265,16 @@ def _frontier(header: Mapping[str, Any], arrays: _Arrays) -> Frontier:
     _check(points, vertices, (clock_indices < num_clocks[problem.curve_of]).all())
     for times, energies in ((time_ps, effective_uj), (bound.time_ps, bound.effective_uj)):
         _check(times[0] > 0, (np.diff(times) > 0).all(), (np.diff(energies) < 0).all())
+    switch_latency_ps = _whole(header, "switch_latency_ps", 0, _MAX_LATENCY_PS)
     return Frontier(
         problem=problem,
-        switch_latency_ps=_whole(header, "switch_latency_ps", 0, _MAX_LATENCY_PS),
+        switch_latency_ps=switch_latency_ps,
         bound=bound,
         time_ps=time_ps,
         effective_uj=effective_uj,
         num_changes=_array(arrays, "num_changes", (points,)),
         clock_indices=clock_indices,
-        baseline=replay_all_max(problem),
+        baseline=replay_all_max(problem, switch_latency_ps=switch_latency_ps),
         solve_seconds=float(header["solve_seconds"]),
         realise_seconds=float(header["realise_seconds"]),
         granularity=granularity,

@@ -109,21 +109,22 @@ def plan_with_margin(problem: PlanningProblem, margin: float, plan: Callable[[Pl
     """
     counted = stretched(problem, margin)
     planned = plan(counted)
-    at_max_ps, counted_at_max_ps = replay_all_max(problem).time_ps, replay_all_max(counted).time_ps
-    rows = [np.zeros_like(planned.clock_indices[0])]
-    played = [replay(problem, rows[0], switch_latency_ps=planned.switch_latency_ps)]
+    at_max, counted_at_max = (
+        replay_all_max(one, switch_latency_ps=planned.switch_latency_ps) for one in (problem, counted)
+    )
+    rows, played = [np.zeros_like(planned.clock_indices[0])], [at_max]
     for row in planned.clock_indices:
         execution = replay(problem, row, switch_latency_ps=planned.switch_latency_ps)
-        if execution.time_ps <= at_max_ps:
+        if execution.time_ps <= at_max.time_ps:
             counted_ps = replay(counted, row, switch_latency_ps=planned.switch_latency_ps).time_ps
-            if counted_ps > (1 + _LATE_BY_ERRORS) * counted_at_max_ps:
+            if counted_ps > (1 + _LATE_BY_ERRORS) * counted_at_max.time_ps:
                 continue  # as fast as all-maximum clocks by errors of the profile alone
         rows.append(row)
         played.append(execution)
     bounded = plan_first(problem)
     if bounded.bound.tolerance > TOLERANCE + 2 * planned.bound.tolerance:  # a large pipeline's whole frontier
         bounded = plan_frontier(problem, num_points=2, thorough=False)
-    own = replace(planned, problem=problem, bound=bounded.bound, baseline=bounded.baseline)
+    own = replace(planned, problem=problem, bound=bounded.bound, baseline=at_max)
     return best_of(own, rows, played, [one.time_ps for one in played])
 
 

@@ -78,9 +78,14 @@ def replay(problem: PlanningProblem, clock_indices: NDArray[np.integer], *, swit
     )
 
 
-def replay_all_max(problem: PlanningProblem) -> Execution:
-    """The reference of every comparison: each instruction at its maximum clock."""
-    return replay(problem, np.zeros(problem.num_instructions, dtype=np.int32))
+def replay_all_max(problem: PlanningProblem, *, switch_latency_ps: int = 0) -> Execution:
+    """The reference of every comparison: each instruction at its maximum clock.
+
+    Args:
+        problem: As of ``replay``.
+        switch_latency_ps: [ps] likewise; it counts where computations of a pp_rank have different maximum clocks.
+    """
+    return replay(problem, np.zeros(problem.num_instructions, dtype=np.int32), switch_latency_ps=switch_latency_ps)
 
 
 def ends_of(durations: IntArray, edge_from: Int32Array, edge_to: Int32Array) -> IntArray:
