@@ -299,3 +299,13 @@ def test_choices_of_a_group_are_those_worth_choosing(num_as_fast: int) -> None:
         beats = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)
         assert beats.sum() == number
         assert (groups.choice_uj[group, number:] == groups.choice_uj[group, number - 1]).all()
+
+
+def test_an_iteration_of_nanoseconds_comes_to_an_end(tmp_path: Path) -> None:
+    """The shortest times that a profile may have: the shares by which faster clocks are sought round to nothing."""
+    rows = [f"0,{name},{clock},1e-9,1e-6" for name in ("forward", "backward") for clock in (1400, 700)]
+    (tmp_path / "profile.csv").write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]))
+    schedule = perseus_dist.Schedule.gpipe(pp=1, microbatches=1)
+    frontier = perseus_dist.plan(tmp_path / "profile.csv", schedule, blocking_power_w=80, granularity="rank")
+    assert frontier.fastest_s == frontier.t_star_s == frontier.t_min_s == 2e-9
+    assert perseus_dist.compare(frontier)["all_max"].time_s == 2e-9

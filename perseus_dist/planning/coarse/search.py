@@ -60,7 +60,7 @@ class Search:
         chosen = self._relaxation.fastest
         time_ps = self._time_ps(chosen)
         for share in _FASTER:
-            while (faster := self._repaired(round(time_ps * (1 - share)), chosen)) is not None:
+            while (faster := self._repaired(min(round(time_ps * (1 - share)), time_ps - 1), chosen)) is not None:
                 chosen, time_ps = faster, self._time_ps(faster)
         self._relaxation.fastest = chosen
         return self.found(chosen)
