@@ -49,13 +49,13 @@ def zero_bubble(*, pp: int, microbatches: int) -> str:
 def cut(profile: Path, cut_of: Callable[[int, str], Iterable[Part]], to: Path) -> Path:
     """Write a profile whose rows are parts of another's forwards and backwards."""
     with profile.open(newline="", encoding="utf-8-sig") as source, to.open("w", newline="") as target:
-        reader = csv.DictReader(source)
-        writer = csv.DictWriter(target, reader.fieldnames or (), extrasaction="ignore")
+        names, *rows = ([cell.strip() for cell in cells] for cells in csv.reader(source) if cells)
+        writer = csv.DictWriter(target, names)
         writer.writeheader()
-        for row in reader:
+        for row in (dict(zip(names, cells, strict=True)) for cells in rows):
             if row["instruction"] not in ("forward", "backward"):
                 continue
-            for stage, instruction, share in cut_of(int(row["stage"]), row["instruction"]):
+            for stage, instruction, share in cut_of(round(float(row["stage"])), row["instruction"]):
                 amounts = {name: share * float(row[name]) for name in AMOUNTS if row.get(name)}
                 writer.writerow(row | amounts | {"stage": stage, "instruction": instruction})
     return to

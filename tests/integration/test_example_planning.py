@@ -92,6 +92,14 @@ def test_the_script_cuts_what_is_known_of_a_rows_errors_too(tmp_path: Path) -> N
     ]
 
 
+def test_the_script_reads_cells_as_read_profile_does(tmp_path: Path) -> None:
+    """Spaces after commas, whole numbers that pandas wrote as others, and blank lines."""
+    whole, chunks = tmp_path / "whole.csv", tmp_path / "chunks.csv"
+    whole.write_text("stage, instruction, frequency, time, energy\n\n0.0, forward, 1410.0, 0.02, 8\n")
+    runpy.run_path(str(SCRIPT))["cut"](whole, lambda stage, name: [(stage + 2, name, 0.5)], chunks)
+    assert chunks.read_text().split() == ["stage,instruction,frequency,time,energy", "2,forward,1410.0,0.01,4.0"]
+
+
 @pytest.mark.parametrize(("pp", "microbatches"), [(1, 1), (2, 1), (4, 3), (4, 4), (4, 16)])
 def test_the_zero_bubble_schedule_holds_no_more_activations_than_1f1b(pp: int, microbatches: int) -> None:
     text = runpy.run_path(str(SCRIPT))["zero_bubble"](pp=pp, microbatches=microbatches)
