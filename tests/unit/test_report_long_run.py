@@ -160,7 +160,6 @@ def test_a_new_run_removes_all_of_an_earlier_one(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0.jsonl", "rank-1.jsonl"]
 
 
-@pytest.mark.usefixtures("small_segments")
 class OverQuota(io.TextIOWrapper):
     """As a file server's: it has no room for what was written, and says so when the file is closed."""
 
@@ -185,6 +184,7 @@ def test_a_segment_that_cannot_be_closed_is_left_for_the_next(tmp_path: Path, ca
     assert newest == 3999
 
 
+@pytest.mark.usefixtures("small_segments")
 def test_sums_are_unknown_rather_than_wrong(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "totals-1.json").write_text('{"last_iteration": 9}')
