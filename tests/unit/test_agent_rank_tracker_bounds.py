@@ -1,7 +1,9 @@
 """What a rank's agent makes of marks, of clocks that nobody has read, and of a planner that never was."""
 
+import pytest
 from test_agent_core import SCHEDULE, S, connect, make_world, switch, table, tell
 
+from perseus_dist.agent.core.rank_tracker import _MAX_BACKLOG_NS, _late_ns
 from perseus_dist.boundaries.record import Event
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.messages.from_planner import Attached
@@ -63,3 +65,13 @@ def test_clocks_of_timed_iterations_are_those_requested_where_none_was_read() ->
     assert len(told[0]) == len(SCHEDULE.split())
     assert {clock for clocks in told for clock in clocks} <= {*ROW}
     assert any(clocks == ROW for clocks in told)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "looked_ns", "late_ns"),
+    [(90, 70, 30), (90, 100, 0), (90, None, 0), (100 - _MAX_BACKLOG_NS, None, 0), (99 - _MAX_BACKLOG_NS, None, None)],
+)
+def test_a_boundary_is_at_most_as_late_as_the_look_before(
+    time_ns: int, looked_ns: int | None, late_ns: int | None
+) -> None:
+    assert _late_ns(time_ns, 100, looked_ns) == (_MAX_BACKLOG_NS + 1 if late_ns is None else late_ns)

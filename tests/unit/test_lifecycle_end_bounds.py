@@ -113,6 +113,17 @@ def test_a_job_that_is_over_is_forgotten_by_planners_that_are_restarted_before(t
     assert num_stored <= 24
 
 
+def test_no_end_is_stored_of_a_job_whose_ranks_are_away_for_a_while() -> None:
+    """A planner that comes back while the trainers are still gone goes on with the job."""
+    fleet = fleet_enforcing()
+    fleet.detach(0)
+    fleet.detach(1)
+    fleet.now_s += POLICY.gone_s / 2
+    assert fleet.job.members.gone_since_s is not None
+    fleet.tell(PlannerEnds())
+    assert "over" not in fleet.facts
+
+
 def test_a_job_that_comes_back_and_ends_again_is_kept_for_as_long_as_any() -> None:
     fleet = fleet_planning()
     fleet.job.members.stored_over_s = 90.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perseus_dist.errors import OutputError, ProfileError
 from perseus_dist.planning.profile.profile import Profile, read_profile, write_profile
-from perseus_dist.planning.profile.profile_csv import Row, read_rows
+from perseus_dist.planning.profile.profile_csv import MAX_CHANGE_S, Row, read_rows
 from perseus_dist.planning.profile.samples import estimate
 
 HEADER = "stage,instruction,frequency,time,energy"
@@ -281,3 +281,13 @@ def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
     rows = GOOD.splitlines()[1:]
     profile = read_profile(write(tmp_path, "\n".join([HEADER, *(25_000 * rows)])))
     assert profile.measurements[0, "B"].num_samples.tolist() == [[25_000, 25_000]]
+
+
+@pytest.mark.parametrize("p90_s", [0.02, MAX_CHANGE_S])
+def test_a_change_of_clocks_may_take_as_long_as_any(p90_s: float, tmp_path: Path) -> None:
+    header, *rows = GOOD.splitlines()
+    text = "\n".join([f"{header},time_p90", *(f"{line}," for line in rows)]) + "\n"
+    profile = read_profile(write(tmp_path, f"{text}0,clock_change,1200,0.02,,{p90_s}\n"))
+    assert profile.clock_changes[0].clocks_mhz.tolist() == [1200]
+    with pytest.raises(ProfileError, match="seconds up to 10"):
+        read_profile(write(tmp_path, f"{text}0,clock_change,1200,0.02,,{MAX_CHANGE_S + 0.1}\n"))
