@@ -53,7 +53,7 @@ class AgentKeeper:
         end: Called once, when the last one has ended and no other will be started.
 
     Attributes:
-        is_over: Whether ``end`` is called, or was.
+        is_over: The last agent has ended; ``end`` is being called, or has been.
     """
 
     def __init__(self, *, rank: int, pid: int, start: Callable[[], int], end: Callable[[], None]) -> None:

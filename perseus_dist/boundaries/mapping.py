@@ -1,6 +1,6 @@
-"""A file mapped into memory without a descriptor of the mapping's own, and in parts that can be given back one by one.
+"""A file mapped into memory that keeps no descriptor open, and that can be unmapped in part.
 
-``mmap.mmap`` keeps a copy of the descriptor for as long as it is mapped, which for a device may be for ever.
+``mmap.mmap`` duplicates the descriptor and holds it until all is unmapped. What a device may write to never is.
 """
 
 import ctypes
@@ -12,14 +12,14 @@ _FAILED = c_void_p(-1).value
 
 
 class SharedMapping:
-    """The begin of a file, shared with other processes that map it.
+    """The first bytes of a file, shared with other processes that map it.
 
     Args:
         fd: Of the file; may be closed at once.
-        num_bytes: Whole pages.
+        num_bytes: From the start of the file; whole pages.
 
     Attributes:
-        address: Where it begins.
+        address: Of the first byte.
         memory: Its bytes, until ``close``; later any use of them raises ValueError.
 
     Raises:
@@ -41,6 +41,10 @@ class SharedMapping:
         self._unmap = library.munmap
 
     def close(self, *, num_kept: int = 0) -> None:
-        """Give it back, but for so many bytes at its begin, whole pages, which stay until the process ends."""
+        """Unmap it.
+
+        Args:
+            num_kept: Bytes at the start, whole pages, that stay mapped until the process ends.
+        """
         self.memory.release()
         self._unmap(self.address + num_kept, self._num_bytes - num_kept)
