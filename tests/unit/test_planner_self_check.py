@@ -12,7 +12,15 @@ from test_planner_lifecycle import Fleet
 from perseus_dist.agent.following import timed_runs
 from perseus_dist.cli.jobs.job_view import format_troubles
 from perseus_dist.planner.job.predicted_saving import saving_interval, saving_shown
-from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, constant_s, self_check
+from perseus_dist.planner.job.self_check import (
+    LIMIT,
+    Comparison,
+    Parts,
+    SelfCheck,
+    SelfCheckWatch,
+    constant_s,
+    self_check,
+)
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.metrics.job_series import add_job
@@ -84,6 +92,11 @@ def test_the_sentence_has_both_times_and_the_parts() -> None:
         "clocks; of this +3.0 % transfers or other work between instructions that the profile does not know, +1.0 % "
         "unknown; noise explains up to 0.0 %"
     )
+
+
+def test_a_difference_of_which_no_part_stands_out_is_said_so() -> None:
+    check = SelfCheck(plan=Comparison(measured_s=1.02, predicted_s=1.0), parts=Parts(instructions=0.004), doubt=0.007)
+    assert check.sentence.endswith("; no part of this stands out; noise explains up to 0.7 %")
 
 
 def test_noise_is_no_difference_and_more_iterations_leave_less_of_it() -> None:

@@ -123,7 +123,8 @@ class SelfCheck:
             (self.parts.unknown, "unknown"),
         )
         told = [f"{_percent(share)} {what}" for share, what in parts if abs(share) >= max(self.doubt, 0.001)]
-        return f"of this {', '.join(told)}; noise explains up to {100 * self.doubt:.1f} %"
+        known = f"of this {', '.join(told)}" if told else "no part of this stands out"
+        return f"{known}; noise explains up to {100 * self.doubt:.1f} %"
 
 
 def self_check(
