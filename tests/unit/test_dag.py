@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from perseus_dist.planning.schedule.dag import Dag, build_dag
 from perseus_dist.planning.schedule.dry_run import check_schedule, dry_run
+from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD
 from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, overlapped
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -102,6 +103,15 @@ def test_joint_instructions_wait_and_are_waited_for_as_one() -> None:
         ("1B0", "0B1"): "data",  # rank 1 asks for 0F1's result only then, and rank 0 waits until it does
         ("0F0", "1F1"): "data",  # as rank 1 waits until 1B0's result is asked for
     }
+
+
+def test_the_first_gradient_is_asked_for_after_the_last_forward_is_sent_where_all_forwards_come_first() -> None:
+    """And no other transfer waits for another: the run before it, which it is asked for after, is of its own kind."""
+    schedule = joint_exchanges(interleaved(pp=2, microbatches=2, chunks=2))
+    timed = {(stage, kind) for stage in range(4) for kind in (SEND_FORWARD, SEND_BACKWARD)}
+    found = edges(build_dag(schedule, frozenset(timed)))
+    assert {edge for edge in found if all("SEND" in one for one in edge)} == {("2SEND_F1", "3SEND_B0")}
+    assert ("2F1", "3SEND_B0") in found
 
 
 @given(INTERLEAVED)
