@@ -405,6 +405,28 @@ def test_a_budget_makes_slower_what_follows_a_price_and_not_faster(fleet: Virtua
     assert first.chosen_pace is None
 
 
+def test_a_pace_has_the_name_of_the_policy_that_asks_for_it_now(fleet: VirtualFleet) -> None:
+    """Of two that ask for the same one is removed; a job that waits for others keeps the name it has."""
+    first, watts = job_of(fleet.jobs[0]), 0.85 * drawn_each_w(fleet)[0]
+    for name in ("hall", "rack"):
+        fleet.governor.apply(BudgetSet(name=name, watts=watts, jobs=("job-0",)))
+    settle(fleet)
+    asked, switch = first.chosen_pace, first.switch
+    assert asked is not None
+    assert asked.budget == "hall"
+    fleet.governor.drop_budget("hall")
+    settle(fleet)
+    assert first.chosen_pace == replace(asked, budget="rack")
+    fleet.prices = {"job-0": ("cheap", asked.slowdown)}
+    settle(fleet)
+    assert first.chosen_pace == replace(asked, budget="", price="cheap")
+    fleet.prices = {}
+    settle(fleet)
+    assert first.chosen_pace == replace(asked, budget="rack")
+    assert first.switch == switch, "the clocks are the same all the time"
+    assert first.chosen_pace in list(fleet.jobs[0].planner.store.facts())
+
+
 def test_a_job_without_a_plan_counts_at_full_power(profiles: list[str]) -> None:
     with ExitStack() as jobs:
         planned = jobs.enter_context(virtual_job(simulated(0, SHAPES[0], profiles[0]), "a100", quick_plans=True))

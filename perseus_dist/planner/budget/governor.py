@@ -148,10 +148,12 @@ class Governor:
                     orders.append(order)
                 continue
             pace = _pace(share)
-            if pace < job.pace and job.job_id in waiting:
-                pace = job.pace
-            if (pace, share.holds_probes) != (job.pace, job.holds_probes):
-                orders.append((job.job_id, _order(share, pace, prices.get(job.job_id))))
+            if not share.demand.paces or (pace < job.pace and job.job_id in waiting):
+                wanted = _same_pace(job, share)
+            else:
+                wanted = _order(share, pace, prices.get(job.job_id))
+            if (wanted.slowdown or 0.0, wanted.price, wanted.budget, wanted.holds_probes) != _asked(job):
+                orders.append((job.job_id, wanted))
         return tuple(orders)
 
     def _demands(self, jobs: Iterable[Job], prices: Mapping[str, AskedPace]) -> tuple[list[Demand], list[str]]:
@@ -215,6 +217,24 @@ def _order(share: Share, pace: float, price: AskedPace | None) -> PaceSet:
     )
 
 
+def _same_pace(job: Job, share: Share) -> PaceSet:
+    """The order to a job that has no choice now, or waits until others are slower: all but its probes stays."""
+    pace, price, budget, _ = _asked(job)
+    return PaceSet(
+        slowdown=pace or None,
+        budget=budget,
+        holds_probes=share.holds_probes,
+        reason="the job stays at its pace",
+        price=price,
+    )
+
+
+def _asked(job: Job) -> tuple[float, str, str, bool]:
+    """The latest order to a job: its pace, the price policy and the budget that ask for it, and whether probes wait."""
+    before = (job.chosen_pace.price, job.chosen_pace.budget) if job.chosen_pace is not None else ("", "")
+    return job.pace, *before, job.holds_probes
+
+
 def _by_price(policy: str, pace: float) -> PaceSet:
     reason = f"price policy {policy} has the job at {f'{pace:.3f} times full clocks' if pace else 'its own target'}"
     return PaceSet(slowdown=pace or None, budget="", holds_probes=False, reason=reason, price=policy if pace else "")
@@ -223,8 +243,7 @@ def _by_price(policy: str, pace: float) -> PaceSet:
 def _unbudgeted(job: Job, price: AskedPace | None) -> tuple[str, PaceSet] | None:
     """The order to a job that no budget covers, where it is another one than before."""
     policy, pace = price or _NO_PACE
-    before = (job.chosen_pace.price, job.chosen_pace.budget) if job.chosen_pace is not None else ("", "")
-    if job.spec is None or (pace, policy if pace else "", "", False) == (job.pace, *before, job.holds_probes):
+    if job.spec is None or (pace, policy if pace else "", "", False) == _asked(job):
         return None
     if price is not None:
         return job.job_id, _by_price(*price)

@@ -15,7 +15,9 @@ def set_pace(job: Job, event: PaceSet, now_s: float) -> list[Effect]:
         job.chosen_pace = PaceChosen(slowdown=event.slowdown, budget=event.budget, price=event.price)
     if job.chosen_pace == before:
         return []
-    job.detection.keeps_switch = False
     job.num_changes += 1
     stored = Persist(facts=(job.chosen_pace,)) if job.chosen_pace else Persist(drop=(PaceChosen.KEY,))
+    if before is not None and before.slowdown == event.slowdown:  # another policy asks for it
+        return [stored]
+    job.detection.keeps_switch = False
     return [stored, *decide(job, now_s, event.reason)]
