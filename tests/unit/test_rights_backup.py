@@ -6,6 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from test_planner_store import FACTS
+from waiting import PATIENCE_S
 
 from perseus_dist.cli import main
 from perseus_dist.planner.access.access import Access
@@ -125,6 +127,31 @@ def test_a_backup_of_damaged_rights_leaves_the_backup_of_before(
     assert state("backup", tmp_path / "x", of=state_dir) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert files(tmp_path) == before
+
+
+def test_a_restore_lasts_where_a_planner_was_killed_while_it_replaced_what_was_damaged(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next planner ended that, and so had what was salvaged in the place of the backup."""
+    backup = tmp_path / "b.sqlite"
+    with closing(Store(state_dir / DATABASE)) as store:
+        store.commit("first", FACTS).result(PATIENCE_S)
+    assert state("backup", backup, of=state_dir) == 0
+    for name in (DATABASE, RIGHTS):
+        (state_dir / name).unlink()
+    Store(state_dir / DATABASE).close()
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        create(access, "salvaged")
+    for name in (DATABASE, RIGHTS):
+        (state_dir / name).rename(state_dir / f"{name}.whole")
+        (state_dir / name).write_bytes(b"damaged" * 1024)
+    assert state("restore", backup, of=state_dir) == 0
+    assert capsys.readouterr().err == ""
+    with closing(Store(state_dir / DATABASE)) as store:
+        assert list(store.load()) == ["first"]
+    assert names(state_dir / RIGHTS) == ["first"]
+    (kept,) = state_dir.glob(f"{RIGHTS}.replaced-*")
+    assert names(kept) == ["salvaged"]
 
 
 def test_a_check_reads_the_rights_whole(state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from perseus_dist.planner.access.access_database import (
 from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.access.rights_rows import read_grants, salvage_rights, write_grant
 from perseus_dist.planner.sqlite_files.replaced_file import (
+    finish_replacing,
     fold_journal,
     is_there,
     remove,
@@ -138,6 +139,7 @@ def prepared_rights_restore(backup: Path, database: Path) -> Iterator[tuple[Righ
     fresh = unfinished(database)
     try:
         rights = _copy(copy, fresh)
+        finish_replacing(database)  # else the next planner would end it, over the backup
         if not fold_journal(database):
             raise RightsDatabaseError(f"{database}: a process uses it; end that one first")
         rights = _without_revoked(rights, database, fresh)

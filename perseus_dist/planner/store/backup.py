@@ -19,6 +19,7 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.sqlite_files.replaced_file import (
     beside,
+    finish_replacing,
     fold_journal,
     remove,
     replacing,
@@ -187,6 +188,7 @@ def prepared_restore(backup: Path, state_dir: Path) -> Iterator[tuple[Contents, 
             raise BackupError(f"{backup}: is the database in use itself; name a backup of it")
         remove(fresh)
         contents = _copy_whole(backup, fresh)
+        finish_replacing(path)  # else the next planner would end it, over the backup
         if not fold_journal(path):
             raise _busy(state_dir)
         with replacing(path, fresh) as (aside, put):
