@@ -1,13 +1,15 @@
 """Named tokens, roles and the audit record: what counts when, what is kept, and what cannot be changed."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -515,6 +517,38 @@ def test_the_record_of_a_job_has_changes_of_policies_that_cover_it() -> None:
         assert [record.action for record in records(access, job="llama-7b")] == ["Set0", "Set1", "Set2", "Set3"]
         assert [record.action for record in records(access, job="gpt")] == ["Set2", "Set3", "Set5"]
         assert len(records(access)) == 8
+
+
+def test_a_search_of_very_many_records_lets_the_loop_go_on(tmp_path: Path) -> None:
+    """Years of them, of which the last moment's, or no job's, are asked for."""
+
+    async def turns_of(search: Coroutine[Any, Any, list[AuditRecord]]) -> tuple[list[int], int]:
+        searching, turns = asyncio.create_task(search), 0
+        while not searching.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return [record.record_id for record in searching.result()], turns
+
+    clock = Clock()
+    with opened(tmp_path / "access.sqlite", clock) as access:
+        for number in range(20_001):
+            clock.now_s += 1
+            access.audit.done("operator", "", "SetTarget", job=f"gpt{number % 7}")
+        audit, now_s = access.audit, clock.now_s
+        found = [
+            asyncio.run(turns_of(audit.search(after_id=after_id, since_s=since_s, job=job, limit=limit)))
+            for after_id, since_s, job, limit in (
+                (0, now_s - 1, "", 1000),
+                (0, 0.0, "llama", 1000),
+                (0, now_s - 7, "gpt0", 1000),
+                (3, 0.0, "", 2),
+                (20_001, 0.0, "", 5),
+            )
+        ]
+        everything = asyncio.run(audit.search(after_id=0, since_s=0.0, job="gpt1", limit=1 << 30))
+        assert everything == audit.read(after_id=0, since_s=0.0, job="gpt1", limit=1 << 30)
+    assert [ids for ids, _ in found] == [[20_000, 20_001], [], [20_000], [4, 5], []]
+    assert [turns >= 6 for _, turns in found] == [True, True, True, False, False]
 
 
 def test_patterns_of_a_policy_are_all_jobs_where_a_group_is_empty_or_they_are_too_many() -> None:

@@ -1,5 +1,6 @@
 """The audit record: who changed what, and who was refused. Records are appended, and never changed or deleted."""
 
+import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -9,6 +10,10 @@ from fnmatch import fnmatchcase
 from perseus_dist.planner.access.refusal_allowance import RefusalAllowance
 from perseus_dist.planner.access.rights_rows import DONE, MAX_TEXT
 from perseus_dist.rpc.fields import sentence
+
+_LOOKED_AT_ONCE = 4000
+"""Records, in some milliseconds: more would hold up agents' messages."""
+_LAST_ID = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)
 
@@ -79,20 +84,34 @@ class Audit:
         except sqlite3.Error as error:  # the caller is refused all the same
             _log.error("a refusal of %s cannot be recorded (%s)", identity, error)
 
-    def read(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
-        """Records in their order.
+    async def search(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
+        """As ``read``, of however many records, between which the event loop goes on."""
+        (newest,) = self._database.execute("SELECT coalesce(max(id), 0) FROM audit").fetchone()
+        found: list[AuditRecord] = []
+        while after_id < newest and len(found) < limit:
+            until_id = min(after_id + _LOOKED_AT_ONCE, newest)
+            found += self.read(after_id=after_id, since_s=since_s, job=job, limit=limit - len(found), until_id=until_id)
+            after_id = until_id
+            await asyncio.sleep(0)
+        return found
+
+    def read(
+        self, *, after_id: int, since_s: float, job: str, limit: int, until_id: int = _LAST_ID
+    ) -> list[AuditRecord]:
+        """Records in their order, at once.
 
         Args:
             after_id: Only those with a greater number.
             since_s: Only those from this Unix time on.
             job: Only those of this job, and of policies that cover it; empty for all.
             limit: At most this many.
+            until_id: Only those with no greater number.
         """
         rows = self._database.execute(
             "SELECT id, time_s, identity, peer, action, job, before, after, outcome FROM audit "
-            "WHERE id > ? AND time_s >= ? AND (? = '' OR job = ? OR job GLOB '*[*? ]*' AND concerns(job, ?)) "
-            "ORDER BY id LIMIT ?",
-            (after_id, since_s, job, job, job, limit),
+            "WHERE id > ? AND id <= ? AND time_s >= ? "
+            "AND (? = '' OR job = ? OR job GLOB '*[*? ]*' AND concerns(job, ?)) ORDER BY id LIMIT ?",
+            (after_id, until_id, since_s, job, job, job, limit),
         )
         return [AuditRecord(**dict(zip(AuditRecord.__slots__, row, strict=False))) for row in rows]
 

@@ -27,7 +27,7 @@ _RESERVED = ("operator", "unknown")
 
 
 class _Wanted(TypedDict):
-    """Arguments of ``Audit.read``."""
+    """Arguments of ``Audit.search``."""
 
     after_id: int
     since_s: float
@@ -109,14 +109,14 @@ class AccessService:
         wanted: _Wanted = {"after_id": after_id, "since_s": since_s, "job": request.job, "limit": limit}
         missing = ""
         if request.own or (shared := self._guard.shared_audit) is None:
-            records = self._access.audit.read(**wanted)
+            records = await self._access.audit.search(**wanted)
         else:
             try:
                 records = await shared.read(**wanted)
             except SharedRightsError as error:
                 if after_id:  # an id of the database's
                     raise not_now(f"records of all planners on the database cannot be read on: {error}") from None
-                records = self._access.audit.read(**wanted)
+                records = await self._access.audit.search(**wanted)
                 missing = f"only what this planner has recorded, not what others on its database have: {error}"
         return pb.ReadAuditResponse(records=map(_record_to_wire, records), missing=missing).SerializeToString()
 
