@@ -81,6 +81,21 @@ def test_a_record_is_written_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [first.name]  # nothing temporary is left
 
 
+def test_a_record_is_written_through_no_link(tmp_path: Path) -> None:
+    """As root collects it, in a folder that another user has put in the place of the records."""
+    other = tmp_path / "passwd"
+    other.write_text("root")
+    first = write_record(tmp_path, RECORD)
+    first.rename(tmp_path / "known")
+    temporary = tmp_path / f".{first.stem}.{os.getpid()}.tmp"
+    temporary.symlink_to(other)
+    assert write_record(tmp_path, RECORD) == first
+    assert other.read_text() == "root"
+    assert not first.is_symlink()
+    assert read_record(first) == RECORD
+    assert not temporary.is_symlink()
+
+
 def test_a_record_of_very_many_gpus_is_small(tmp_path: Path) -> None:
     gpu = GpuEnergy(rank=MAX_GPUS, uuid="GPU-" + "0" * 36, energy_j=1 / 3, clock_mhz=1 / 3)
     gpus = (gpu,) * MAX_GPUS
@@ -372,6 +387,23 @@ def test_what_slurm_says_of_a_job_wins(
     assert main(["accounting", "--collect", "--records", str(tmp_path / "records")]) == 0
     records = records_in(tmp_path / "records")
     assert [(record.submission.user, record.submission.project) for record in records] == [("eve", "ops")] * 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
+def test_root_collects_into_no_folder_that_another_user_has_put_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of records may lie below that of the planner, which is another user's."""
+    (tmp_path / "elsewhere").mkdir()
+    records = tmp_path / "records"
+    records.symlink_to("elsewhere")
+    text = json.dumps(asdict(RECORD)).encode()
+    for owner, status in ((65_534, 2), (0, 0)):
+        os.chown(records, owner, owner, follow_symlinks=False)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+        assert main(["accounting", "--collect", "--records", str(records)]) == status
+        assert len(records_in(tmp_path / "elsewhere")) == (status == 0)
+    assert "is a link of user 65534" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", ["operations", "slurm"])

@@ -163,4 +163,4 @@ def _own_as_folder(path: Path) -> None:
     """Root restores for the user that the planner runs as."""
     if os.geteuid() == 0:
         folder = path.parent.stat()
-        os.chown(path, folder.st_uid, folder.st_gid)
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)  # that user may have put a link there

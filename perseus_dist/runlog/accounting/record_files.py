@@ -62,7 +62,7 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "", mode: in
     temporary = folder / f".energy-{stem}.{os.getpid()}.tmp"
     try:
         if not path.exists() or _is_surpassed(path, record):
-            with temporary.open("wb") as file:
+            with os.fdopen(_create(temporary), "wb") as file:
                 file.write(json.dumps(asdict(record), indent=1).encode() + b"\n")
                 if mode is not None:
                     os.fchmod(file.fileno(), mode)
@@ -82,6 +82,16 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "", mode: in
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     return path
+
+
+def _create(temporary: Path) -> int:
+    """A file that was not there before: where root collects, a link of that name may lead to any file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(temporary, flags, 0o666)
+    except FileExistsError:  # of a process of this number that was killed
+        temporary.unlink()
+        return os.open(temporary, flags, 0o666)
 
 
 def _is_surpassed(path: Path, record: EnergyRecord) -> bool:

@@ -147,6 +147,8 @@ def collect(root: Path, environ: Mapping[str, str]) -> str:
     }
     if not root.is_dir():
         raise AccountingError(f"{root}: no folder is there; make it, for root alone to write, or name another")
+    if root.is_symlink() and (owner := root.lstat().st_uid) not in (0, os.geteuid()):
+        raise AccountingError(f"{root}: is a link of user {owner}, who may have root write anywhere; name the folder")
     records = [replace(record, submission=replace(record.submission, **known)) for record in records]
     names = (record.submission.slurm_job_id or record.job_id for record in records)
     paths = (write_record(root, one, name=name, mode=_MODE) for one, name in zip(records, names, strict=True))
