@@ -45,7 +45,7 @@ class SignalFiles:
         """
         self._folder = folder
         self._kept = kept
-        self._read: dict[str, tuple[int, int, int]] = {}
+        self._read: dict[str, tuple[int, int, int, int]] = {}
         self._fetched: dict[str, FetchedSignal] = {}
         self._version = 0
         self.signals: dict[str, Signal] = {}
@@ -78,12 +78,14 @@ class SignalFiles:
         try:
             found = path.stat()
         except (OSError, ValueError) as error:
+            self._forget(name)
             listed = f"; there are {', '.join(self._names()) or 'none'}" if isinstance(error, FileNotFoundError) else ""
             reason = getattr(error, "strerror", None) or error
             return Signal(content=None, trouble=f"signal {name} cannot be read: {reason}{listed}")
         if not stat.S_ISREG(found.st_mode):
+            self._forget(name)
             return Signal(content=None, trouble=f"signal {name} cannot be read: it is no file")
-        read = found.st_mtime_ns, found.st_size, found.st_ino
+        read = found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino  # ctime: another owner or mode
         if self._read.get(name) == read:
             return self._looked_at(name) if name in self._fetched else self.signals[name]
         self._version += 1
@@ -100,6 +102,11 @@ class SignalFiles:
             signal = Signal(content=None, trouble=f"signal {name} cannot be read: {reason}", version=self._version)
         self._read[name] = read
         return signal
+
+    def _forget(self, name: str) -> None:
+        """Have a file that cannot be looked at read again once it can, also where it is the same as before."""
+        if name not in self._fetched:
+            self._read.pop(name, None)
 
     def _looked_at(self, name: str, wait_s: float = 0.0) -> Signal:
         """A provider's signal as it is known now."""
