@@ -3,11 +3,15 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 from perseus_dist.boundaries.descriptors import above_standard
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 
 _STDERR = 2
+_IMAGE = "image"
+
+_pipes: dict[str, tuple[int, int]] = {}  # both ends
 
 
 def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacement: bool = False) -> int:
@@ -25,6 +29,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
     Raises:
         OSError: It cannot be started.
     """
+    image_fd = _image_fd()
     trainer_pidfd = above_standard(os.pidfd_open(os.getpid()))
     # A file and not a pipe: a pipe that is full blocks its writer, and a large schedule fills it.
     stdin = os.memfd_create("perseus-agent-start", os.MFD_CLOEXEC)
@@ -33,6 +38,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
             spec=spec,
             trainer_pid=os.getpid(),
             trainer_pidfd=trainer_pidfd,
+            trainer_image_fd=image_fd,
             ring_fd=ring_fd,
             doorbell_fd=doorbell_fd,
             is_replacement=is_replacement,
@@ -46,7 +52,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
             stdin=stdin,
             stdout=subprocess.DEVNULL,
             stderr=_own_stderr(),
-            pass_fds=(trainer_pidfd, ring_fd, doorbell_fd),
+            pass_fds=(trainer_pidfd, image_fd, ring_fd, doorbell_fd),
             start_new_session=True,
         )
     finally:
@@ -54,6 +60,31 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
         os.close(trainer_pidfd)
     process.returncode = 0  # it outlives this object on purpose, which would otherwise warn of that
     return process.pid
+
+
+def _image_fd() -> int:
+    """A pipe's end that is readable once this process runs another program: the other end is closed on exec.
+
+    One for all agents of a process. Forked children give up both ends, so that they may outlive the program.
+    """
+    pipe = _pipes.get(_IMAGE)
+    if pipe is None:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        made = above_standard(reader), above_standard(writer)
+        pipe = _pipes.setdefault(_IMAGE, made)
+        if pipe is not made:  # the keeper of another hook was faster
+            for fd in made:
+                os.close(fd)
+    return pipe[0]
+
+
+def _give_up_image() -> None:
+    for fd in _pipes.pop(_IMAGE, ()):
+        with suppress(OSError):  # the trainer may have closed all that it did not know
+            os.close(fd)
+
+
+os.register_at_fork(after_in_child=_give_up_image)
 
 
 def _own_stderr() -> int | None:

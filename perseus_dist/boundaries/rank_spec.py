@@ -101,7 +101,8 @@ class AgentStart:
     Attributes:
         spec: The rank.
         trainer_pid: The process to follow.
-        trainer_pidfd: Inherited; readable once that process has ended, which is the only sign of its end.
+        trainer_pidfd: Inherited; readable once that process has ended.
+        trainer_image_fd: Inherited; readable once that process runs another program, by exec, or has ended.
         ring_fd: Inherited; what ``BoundaryReader`` maps.
         doorbell_fd: Inherited; an eventfd, see ``BoundaryReader``.
         is_replacement: Whether the rank's agent before this one was killed: what it has read and written stands.
@@ -110,6 +111,7 @@ class AgentStart:
     spec: RankSpec
     trainer_pid: int
     trainer_pidfd: int
+    trainer_image_fd: int
     ring_fd: int
     doorbell_fd: int
     is_replacement: bool = False

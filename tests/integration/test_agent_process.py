@@ -26,7 +26,7 @@ from processes import has_ended
 from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.agent.following.rank_program import schedule_digest
-from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
+from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
@@ -391,13 +391,15 @@ def test_a_trainer_that_ends_just_after_its_agent_was_killed_leaves_no_clock_loc
         wait_until(lambda: machine.gpus[0].state().is_unlocked)
 
 
-# A trainer that costs little: boundaries by the clock on the wall, and no GPU work. Opens as many files as it is told.
+# A trainer that costs little: boundaries by the clock on the wall, and no GPU work. Opens as many files as it is told,
+# and starts itself anew in its own process when it is told.
 _LIGHT_TRAINER = """
-import itertools, os, sys, time
+import itertools, json, os, signal, sys, time
 from perseus_dist.hooks import attach
-from perseus_dist.boundaries.rank_spec import AgentStart
+from perseus_dist.boundaries.rank_spec import RankSpec
+signal.signal(signal.SIGUSR1, lambda *_: os.execv(sys.executable, sys.orig_argv))
 files = [os.open(os.devnull, os.O_RDONLY) for _ in range(int(sys.argv[1]))]
-spec = AgentStart.from_json(sys.stdin.buffer.read()).spec
+spec = RankSpec.from_fields(json.loads(sys.argv[2]))
 hook = attach(spec)
 for iteration in itertools.count():
     hook.iteration_begin(iteration)
@@ -433,20 +435,41 @@ def test_a_trainer_with_many_open_files_has_an_agent_too(planner: ScriptedPlanne
         _kill_trainer(machine, 0, planner.address, 0.0, log, num_files=1100)
 
 
+def test_a_trainer_that_executes_itself_has_an_agent_that_sets_clocks(planner: ScriptedPlanner) -> None:
+    """Its process goes on, the program that the first agent belongs to does not."""
+    planner.greeting = ENFORCED
+    with SimulatedMachine("a100") as machine, TemporaryFile() as log:
+        process = _light_trainer(machine, 0, planner.address, log)
+        try:
+            wait_until(lambda: is_locked(machine))
+            agent, num_resets = agent_of(process.pid), machine.gpus[0].state().num_resets
+            process.send_signal(signal.SIGUSR1)
+            wait_until(lambda: machine.gpus[0].state().num_resets > num_resets)
+            wait_until(lambda: has_ended(agent))
+            wait_until(lambda: is_locked(machine))
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.wait()
+        wait_until(lambda: machine.gpus[0].state().is_unlocked)
+
+
+def _light_trainer(
+    machine: SimulatedMachine, gpu: int, planner: str, log: BinaryIO, *, num_files: int = 0
+) -> "subprocess.Popen[bytes]":
+    spec = json.dumps(asdict(_spec(machine, gpu, planner, {})))
+    return subprocess.Popen(
+        [sys.executable, "-c", _LIGHT_TRAINER, str(num_files), spec],
+        env={**os.environ, **machine.environment()},
+        stderr=log,
+    )
+
+
 def _kill_trainer(
     machine: SimulatedMachine, gpu: int, planner: str, after_s: float, log: BinaryIO, *, num_files: int = 0
 ) -> None:
     """Start a trainer, kill it once its clock is locked, and wait until the clock is free."""
-    start = AgentStart(spec=_spec(machine, gpu, planner, {}), trainer_pid=0, trainer_pidfd=0, ring_fd=0, doorbell_fd=0)
-    process = subprocess.Popen(
-        [sys.executable, "-c", _LIGHT_TRAINER, str(num_files)],
-        stdin=subprocess.PIPE,
-        env={**os.environ, **machine.environment()},
-        stderr=log,
-    )
-    assert process.stdin is not None
-    process.stdin.write(start.to_json())
-    process.stdin.close()
+    process = _light_trainer(machine, gpu, planner, log, num_files=num_files)
     try:
         wait_until(lambda: is_locked(machine, gpu))
         time.sleep(after_s)

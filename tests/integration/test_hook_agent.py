@@ -26,8 +26,9 @@ start = AgentStart.from_json(sys.stdin.buffer.read())
 reader = BoundaryReader(start.ring_fd, start.doorbell_fd)
 seen = []
 open("{folder}/agent_started", "w").write(str(os.getpid()))
-while not select.select([start.trainer_pidfd], [], [], 0)[0]:
-    select.select([start.doorbell_fd, start.trainer_pidfd], [], [])
+ends = [start.trainer_pidfd, start.trainer_image_fd]
+while not select.select(ends, [], [], 0)[0]:
+    select.select([start.doorbell_fd, *ends], [], [])
     seen += [(b.event.name, b.kind, b.iteration) for b, _ in reader.read(time.monotonic_ns())]
 result = {{
     "arguments": sys.argv[1:],
@@ -36,7 +37,7 @@ result = {{
     "rank": start.spec.rank,
     "own_session": os.getsid(0) == os.getpid(),
     "fds": sorted(int(fd) for fd in os.listdir("/proc/self/fd")),
-    "handed_fds": [start.trainer_pidfd, start.ring_fd, start.doorbell_fd],
+    "handed_fds": [*ends, start.ring_fd, start.doorbell_fd],
     "seen": seen,
     "lost": reader.lost,
 }}
@@ -133,9 +134,30 @@ os.kill(os.getpid(), signal.SIGKILL)
             os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
-def test_trainer_goes_on_when_the_agent_is_killed(
+def test_a_trainer_that_runs_another_program_is_seen_although_a_forked_child_lives_on(
     run_trainer: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
+    body = """
+if os.fork() == 0:
+    (folder / "child").write_text(str(os.getpid()))
+    time.sleep(60)
+    os._exit(0)
+wait_for("child")
+hook.begin("parent")
+os.execvp("sh", ["sh", "-c", "ls -l /proc/$$/fd; exec sleep 60"])
+"""
+    with run_trainer(body) as trainer:
+        try:
+            assert result(tmp_path)["seen"] == [["ITERATION_BEGIN", "", 1], ["BEGIN", "parent", 1]]
+            assert trainer.poll() is None
+        finally:
+            trainer.kill()
+            os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+        assert trainer.stdout is not None
+        assert "perseus" not in trainer.stdout.read()
+
+
+def test_trainer_goes_on_when_the_agent_is_killed(run_trainer: Callable[..., subprocess.Popen[str]]) -> None:
     body = """
 os.kill(agent_pid, signal.SIGKILL)
 for _ in range(100):
@@ -149,7 +171,6 @@ print("trained")
     with run_trainer(body) as trainer:
         assert trainer.communicate(timeout=WAIT_S)[0] == "trained\n"
         assert trainer.returncode == 0
-    assert not (tmp_path / "result").exists()
 
 
 def test_trainer_ends_without_closing_the_hook(

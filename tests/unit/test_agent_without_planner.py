@@ -30,10 +30,12 @@ def test_an_agent_goes_on_without_the_planner_of_a_killed_one_whose_files_find_n
     monkeypatch.setattr(embedded_planner, "replace_file", replace_file)
     spec = make_spec(schedule="0F0 0B0\n", rendezvous=str(tmp_path))
     ring, doorbell, trainer = RingWriter(), os.eventfd(0, os.EFD_NONBLOCK), os.pidfd_open(os.getpid())
+    image, kept = os.pipe()
     start = AgentStart(
         spec=spec,
         trainer_pid=os.getpid(),
         trainer_pidfd=trainer,
+        trainer_image_fd=image,
         ring_fd=ring.fd,
         doorbell_fd=doorbell,
         is_replacement=True,
@@ -42,5 +44,5 @@ def test_an_agent_goes_on_without_the_planner_of_a_killed_one_whose_files_find_n
     assert AgentProcess(start)._find_planner(spec, devices) is None
     assert "the job's planner cannot be started" in caplog.text
     ring.close()
-    os.close(doorbell)
-    os.close(trainer)
+    for descriptor in (doorbell, trainer, image, kept):
+        os.close(descriptor)

@@ -275,7 +275,7 @@ hooks.attach(make_spec(rank=3, schedule="0F0 0B0"))
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
     )
     *fds, stderr = started.stdout.split()
-    assert len(fds) == 3
+    assert len(fds) == 4
     assert min(map(int, fds)) > 2
     assert stderr == (str(subprocess.DEVNULL) if is_mute else "None")
 

@@ -88,14 +88,15 @@ class AgentProcess:
         self._spec = start.spec
         self._watches_job = start.spec.rank == 0 or start.spec.shows_job
         self._trainer_pid = start.trainer_pid
-        self._trainer_pidfd = start.trainer_pidfd
+        self._trainer_fds = {start.trainer_pidfd, start.trainer_image_fd}  # readable once there is no trainer any more
         self._is_replacement = start.is_replacement
         self._setup = threading.Thread(target=self._open_devices, name="setup", daemon=True)
         self._reader = BoundaryReader(start.ring_fd, start.doorbell_fd, from_now=start.is_replacement)
         self._reader.set_watched(False)  # an agent that was killed may have left it otherwise
         self._inbox: Inbox[AgentInput] = Inbox()
         self._waiter = Waiter()
-        self._waiter.add(self._trainer_pidfd)
+        for descriptor in self._trainer_fds:
+            self._waiter.add(descriptor)
         self._waiter.add(self._inbox.fileno())
         self._report = RankReport(start.spec, self._reader, is_continued=start.is_replacement)
         self._devices: Devices | None = None
@@ -148,7 +149,7 @@ class AgentProcess:
             if readable or now_ns >= due_ns or not is_watching or self._reader.has_news():
                 break
             self._looked_ns = now_ns
-        if self._trainer_pidfd in readable:
+        if self._trainer_fds & readable:
             self._reason = "the trainer's process has ended"
 
     def _due_ns(self, now_ns: int, *, is_watching: bool) -> int:
