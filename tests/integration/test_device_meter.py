@@ -74,6 +74,40 @@ def test_reloaded_driver_makes_no_negative_joules(machine: SimulatedMachine) -> 
     assert meter.trouble == ""
 
 
+@pytest.mark.parametrize(
+    ("raw_mj", "counted_mj"),
+    [
+        ((800_000, 799_990, 799_995, 800_100), (0, 0, 0, 100)),  # a step back, as a driver's correction makes it
+        ((800_000, 50, 1_050), (0, 50, 1_050)),  # from 0 again, though no call has failed
+    ],
+    ids=["a step back", "from 0"],
+)
+def test_a_counter_that_falls(
+    machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch, raw_mj: tuple[int, ...], counted_mj: tuple[int, ...]
+) -> None:
+    meter = GpuMeter(machine.gpu(0).uuid)
+    readings = iter(raw_mj)
+    monkeypatch.setattr("pynvml.nvmlDeviceGetTotalEnergyConsumption", lambda _: next(readings))
+    found_mj = [meter.energy_mj() or 0 for _ in raw_mj]
+    assert [one_mj - found_mj[0] for one_mj in found_mj] == list(counted_mj)
+
+
+def test_a_driver_that_is_reloaded_counts_from_0_however_little_it_had_counted(
+    machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = GpuMeter(machine.gpu(0).uuid)
+    now_ns = time.monotonic_ns()
+    monkeypatch.setattr("perseus_dist.device.nvml.meter.time", SimpleNamespace(monotonic_ns=lambda: now_ns))
+    readings = iter((1_000, 1_000, 900))
+    monkeypatch.setattr("pynvml.nvmlDeviceGetTotalEnergyConsumption", lambda _: next(readings))
+    assert meter.energy_mj() == 1_000
+    machine.gpu(0).set_lost(True)
+    assert meter.sample().clock_mhz is None
+    machine.gpu(0).set_lost(False)
+    now_ns += 500_000_000
+    assert meter.energy_mj() == 1_900
+
+
 def test_no_energy_counter(machine: SimulatedMachine) -> None:
     machine.inject(Fault(function="nvmlDeviceGetTotalEnergyConsumption", result=3))
     meter = GpuMeter(machine.gpu(0).uuid)

@@ -44,7 +44,8 @@ class MeterSample:
 
     Attributes:
         time_before_ns, time_after_ns: [ns, CLOCK_MONOTONIC] around the reading of the energy counter.
-        energy_mj: [mJ] of the counter; never falls while the meter lives, not even when the driver is reloaded.
+        energy_mj: [mJ] of the counter; never falls while the meter lives, not even when the driver is reloaded. Where
+            the counter steps back, it stands until the counter has caught up.
         power_mw: [mW] instantaneous where the driver knows it, else the mean of about a second.
         clock_mhz: SM clock.
         event_reasons: NVML's clock event reasons, bits.
@@ -87,6 +88,7 @@ class GpuMeter:
         self._unsupported: set[str] = set()
         self._last_raw_mj = 0
         self._base_mj = 0
+        self._has_been_gone = False  # since the counter was read last
         self._retry_ns = 0
         self._num_failures = 0
         self._identify()
@@ -118,9 +120,14 @@ class GpuMeter:
         raw_mj = self._read("energy", lambda: int(self._gpu.call("nvmlDeviceGetTotalEnergyConsumption")))
         if raw_mj is None:
             return None
-        if raw_mj < self._last_raw_mj:  # the driver was reloaded and counts from 0 again
-            self._base_mj += self._last_raw_mj
+        if raw_mj < self._last_raw_mj:
+            # A reloaded driver counts from 0 again.
+            if self._has_been_gone or raw_mj < self._last_raw_mj // 2:
+                self._base_mj += self._last_raw_mj
+            else:
+                raw_mj = self._last_raw_mj
         self._last_raw_mj = raw_mj
+        self._has_been_gone = False
         return self._base_mj + raw_mj
 
     def energy_period_s(self) -> float:
@@ -174,6 +181,7 @@ class GpuMeter:
         except NvmlError as error:
             self._troubles[what] = f"{what} cannot be read: {error}"
             if error.code in _GONE:
+                self._has_been_gone = True
                 delay_ns = min(_RETRY_LONGEST_NS, _RETRY_FIRST_NS << min(self._num_failures, 10))
                 self._retry_ns = time.monotonic_ns() + delay_ns
                 self._num_failures += 1
