@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import perseus_dist
 from perseus_dist import Schedule
 from perseus_dist.cli import main
 from perseus_dist.planning.frontier.frontier import plan_frontier
-from perseus_dist.planning.frontier.noise_margin import plan_with_margin
+from perseus_dist.planning.frontier.noise_margin import margin_for, plan_with_margin
+from perseus_dist.planning.frontier.noisy_replay import NoisyReplay
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.units import PS_PER_MS, UW_PER_W
@@ -69,3 +71,14 @@ def test_plans_with_a_margin_for_noise_are_held_against_the_same(profile: Path) 
     )
     assert stretched.baseline.time_ps == bare.baseline.time_ps
     assert stretched.point_for_deadline(stretched.baseline.time_ps) >= 0
+
+
+def test_a_margin_for_noise_is_found_where_all_max_changes_clocks(profile: Path) -> None:
+    header, *rows = profile.read_text().splitlines()
+    noisy = [f"{row},64,{float(row.split(',')[3]) * 0.03}" for row in rows]
+    profile.write_text("\n".join([f"{header},samples,time_std", *noisy]) + "\n")
+    problem = make_problem(SCHEDULE, read_profile(profile), blocking_uw_of_rank=[80 * UW_PER_W] * 2)
+    latency_ps = LATENCY_MS * PS_PER_MS
+    assert margin_for(problem, switch_latency_ps=latency_ps).noise > 0
+    at_max = np.zeros(problem.num_instructions, dtype=np.int32)
+    assert NoisyReplay(problem, switch_latency_ps=latency_ps).lateness(at_max) == pytest.approx(0, abs=1e-9)

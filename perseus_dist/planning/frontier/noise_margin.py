@@ -73,10 +73,9 @@ def margin_for(
             return NoiseMargin(margin=least, noise=seen_noise)
         noisy = NoisyReplay(problem, spread_factor=factor, switch_latency_ps=switch_latency_ps)
     noise = seen_noise or noisy.noise
-    at_max_ps = replay_all_max(problem).time_ps
     for margin in (least, *(one for one in MARGINS if one > least)):
         first = plan_first(stretched(problem, margin), switch_latency_ps=switch_latency_ps)
-        if noisy.lateness(first.clock_indices[first.point_for_deadline(at_max_ps)]) <= TOLERATED:
+        if noisy.lateness(first.clock_indices[first.point_for_deadline(first.baseline.time_ps)]) <= TOLERATED:
             return NoiseMargin(margin=margin, noise=noise, replay=noisy)
     return NoiseMargin(margin=max(least, MARGINS[-1]), noise=noise, replay=noisy)
 

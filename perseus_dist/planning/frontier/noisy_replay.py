@@ -44,7 +44,7 @@ class NoisyReplay:
         self._of_runs = np.exp(np.concatenate([halves, -halves], axis=1))
         self._of_clocks = [_profile_errors(problem, index, random) for index in range(len(problem.curves))]
         at_max = np.zeros(problem.num_instructions, dtype=np.uint16)
-        played = replay_all_max(problem)
+        played = replay_all_max(problem, switch_latency_ps=switch_latency_ps)
         self._planned_ps = played.time_ps
         lasts_ps = (played.end_ps - played.start_ps)[:, None]
         self._full_ps, self._full_alike_ps = self._times_ps(at_max, lasts_ps)
