@@ -106,3 +106,30 @@ def test_scripts_that_run_all_tests_let_python_keep_what_it_compiles(script: str
     before, _, after = (ROOT / script).read_text().partition("unset PYTHONDONTWRITEBYTECODE")
     assert "python -m pytest" in after or "python tests" in after or "./launch/test" in after
     assert "python" not in re.sub(r"^#.*$", "", before, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", ["planner", "clockd"])
+def test_the_images_instructions_install_the_wheel_where_the_checkout_has_spaces(target: str, tmp_path: Path) -> None:
+    """The line of ``.ci/wheel`` that makes the script is taken from it, and a stub stands for Python."""
+    lines = map(str.strip, (ROOT / ".ci/wheel").read_text().splitlines())
+    line = next(line for line in lines if line.startswith("script="))
+    folder = tmp_path / "a b"
+    (folder / "elsewhere").mkdir(parents=True)
+    for name in ("perseus_dist-0.1.0-py3-none-any.whl", "constraints.txt"):
+        (folder / name).touch()
+    python = folder / "python"
+    python.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+    python.chmod(0o755)
+    given = 'folder=$1 constraints=$1/constraints.txt target=$2 stage=("$3" "$4")'
+    script = f'{given}; {line}; PATH=$1:$PATH sh -euc "$script"'
+    arguments = [str(folder), target, sys.executable, str(ROOT / ".ci/dockerfile-stage")]
+    ran = subprocess.run(
+        ["bash", "-euc", script, "bash", *arguments],
+        cwd=folder / "elsewhere",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *_, constraint, wheel = ran.stdout.splitlines()
+    assert (folder / "elsewhere" / constraint).is_file()
+    assert (folder / "elsewhere" / wheel.partition("[")[0]).is_file()
