@@ -73,7 +73,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Print the records of the audit log; the command's exit code."""
-    since_s = 0.0 if args.since is None else time.time() - args.since
+    since_s = 0.0 if args.since is None else max(0.0, time.time() - args.since)
     missing: list[str] = []
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         records = list(_records(planner, metadata, since_s, args.about or "", missing))
