@@ -205,6 +205,17 @@ def test_errors_of_a_group_are_those_of_its_slowest_and_of_all() -> None:
     np.testing.assert_allclose(doubt.energy_share, 0.01 / np.sqrt(2))
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_gpus_that_take_equally_long_the_one_known_least_counts(order: tuple[int, int]) -> None:
+    one = measurements(0.1, noise=0.01)
+    names = ("times_s", "energies_j", "num_samples", "time_std_s", "energy_std_j")
+    both: dict[str, Any] = {name: np.concatenate([getattr(one, name)] * 2) for name in names}
+    both["time_std_s"][1] *= 2
+    doubt = curve_doubt(replace(one, gpus=("0", "1"), **{name: values[list(order)] for name, values in both.items()}))
+    assert doubt is not None
+    np.testing.assert_allclose(doubt.time_share, 0.02)
+
+
 def test_errors_larger_than_what_was_measured_say_nothing() -> None:
     of = measurements(0.1, noise=0.01)
     assert curve_doubt(replace(of, time_std_s=4 * of.times_s)) is None

@@ -94,10 +94,10 @@ def curve_doubt(measurements: Measurements) -> CurveDoubt | None:
         time_shares, energy_shares = (np.broadcast_to(np.array(one)[:, None], shape) for one in scatters)
     if max(time_shares.max(), energy_shares.max()) > MAX_ERROR_SHARE:
         return None
-    slowest = measurements.times_s.argmax(axis=0)[None]
+    is_slowest = measurements.times_s == measurements.times_s.max(axis=0)  # may be several, in any order
     energies_j = measurements.energies_j
     return CurveDoubt(
-        time_share=np.take_along_axis(time_shares, slowest, axis=0)[0],
+        time_share=np.where(is_slowest, time_shares, 0.0).max(axis=0),
         energy_share=np.linalg.norm(energy_shares * energies_j, axis=0) / energies_j.sum(axis=0),
         energy_common_share=np.minimum(common_j.sum(axis=0) / energies_j.sum(axis=0), MAX_ERROR_SHARE),
         is_between=is_between.all(axis=0),
