@@ -91,7 +91,8 @@ class Profile(core.Profile):
         )
 
     def __repr__(self) -> str:
-        clocks_mhz = [int(clock) for found in self.measurements.values() for clock in found.clocks_mhz]
+        found = (int(clock) for found in self.measurements.values() for clock in found.clocks_mhz)
+        clocks_mhz = [clock for clock in found if clock]  # transfers have none
         return (
             f"<Profile {Path(self.source).name}: {self.num_stages} stages, {len(self.measurements)} instructions, "
             f"{min(clocks_mhz)}-{max(clocks_mhz)} MHz>"

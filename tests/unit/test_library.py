@@ -308,6 +308,12 @@ def test_a_profile_is_saved_as_it_was_read(tmp_path: Path) -> None:
     assert repr(copy) == "<Profile copy.csv: 4 stages, 8 instructions, 855-1410 MHz>"
 
 
+def test_a_profile_with_transfers_says_the_clocks_of_computations(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    path.write_text(PROFILE.read_text() + "0,send_f,0,0.002,0\n0,between_iterations,,0.1,\n")
+    assert repr(perseus_dist.read_profile(path)) == "<Profile profile.csv: 4 stages, 10 instructions, 855-1410 MHz>"
+
+
 def test_comparison_is_that_of_the_command_line(frontier: Frontier, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "6", "--blocking-power-w", "80")
     assert main(["compare", str(PROFILE), *given, "--json"]) == 0
