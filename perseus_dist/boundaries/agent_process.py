@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import suppress
 
 from perseus_dist.boundaries.descriptors import above_standard
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
@@ -11,7 +10,7 @@ from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 _STDERR = 2
 _IMAGE = "image"
 
-_pipes: dict[str, tuple[int, int]] = {}  # both ends
+_pipes: "dict[str, _Pipe]" = {}
 
 
 def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacement: bool = False) -> int:
@@ -68,20 +67,43 @@ def _image_fd() -> int:
     One for all agents of a process. Forked children give up both ends, so that they may outlive the program.
     """
     pipe = _pipes.get(_IMAGE)
-    if pipe is None:
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        made = above_standard(reader), above_standard(writer)
+    if pipe is None or not all(map(pipe.is_end, pipe.ends)):
+        _pipes.pop(_IMAGE, None)
+        made = _Pipe()
         pipe = _pipes.setdefault(_IMAGE, made)
         if pipe is not made:  # the keeper of another hook was faster
-            for fd in made:
-                os.close(fd)
-    return pipe[0]
+            made.close()
+    return pipe.ends[0]
+
+
+class _Pipe:
+    """Both ends of a pipe, which a trainer may have closed, and given their numbers to files of its own.
+
+    Attributes:
+        ends: To read and to write.
+    """
+
+    def __init__(self) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        self.ends = above_standard(reader), above_standard(writer)
+        self._identity = os.fstat(self.ends[0])
+
+    def is_end(self, fd: int) -> bool:
+        """Whether this descriptor is still the pipe's."""
+        try:
+            return os.path.samestat(os.fstat(fd), self._identity)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close the ends that are the pipe's still."""
+        for fd in filter(self.is_end, self.ends):
+            os.close(fd)
 
 
 def _give_up_image() -> None:
-    for fd in _pipes.pop(_IMAGE, ()):
-        with suppress(OSError):  # the trainer may have closed all that it did not know
-            os.close(fd)
+    if _IMAGE in _pipes:
+        _pipes.pop(_IMAGE).close()
 
 
 os.register_at_fork(after_in_child=_give_up_image)

@@ -157,6 +157,26 @@ os.execvp("sh", ["sh", "-c", "ls -l /proc/$$/fd; exec sleep 60"])
         assert "perseus" not in trainer.stdout.read()
 
 
+def test_a_forked_child_keeps_files_that_have_numbers_of_ours(
+    run_trainer: Callable[..., subprocess.Popen[str]],
+) -> None:
+    """Of a trainer that has closed whatever it did not know."""
+    body = """
+num_open = len(os.listdir("/proc/self/fd"))
+os.closerange(3, 100)
+files = [os.open("/dev/null", os.O_RDONLY) for _ in range(num_open)]
+pid = os.fork()
+for fd in files:
+    os.fstat(fd)
+if pid == 0:
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+os._exit(0)
+"""
+    with run_trainer(body) as trainer:
+        assert trainer.communicate(timeout=WAIT_S)[0] == "7\n"
+
+
 def test_trainer_goes_on_when_the_agent_is_killed(run_trainer: Callable[..., subprocess.Popen[str]]) -> None:
     body = """
 os.kill(agent_pid, signal.SIGKILL)
