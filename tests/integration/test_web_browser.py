@@ -333,6 +333,7 @@ def test_the_filter_hides_rows_and_the_page_lives_without_scripts(chromium: Brow
         assert status_of(served).switch_revision > before
 
 
+@pytest.mark.alone  # a replica that is kept from the processor for two seconds loses its jobs to the other
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_jobs_of_another_replica_stand_below_and_lead_to_its_page(
     chromium: Browser, postgres: PostgresServer, tmp_path: Path, scheme: str
