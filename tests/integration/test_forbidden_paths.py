@@ -154,6 +154,21 @@ def test_paths_in_arguments_are_refused_in_one_line(tmp_path: Path, monkeypatch:
     )
 
 
+def test_a_folder_that_has_no_name_is_taken_or_refused_in_one_line(tmp_path: Path) -> None:
+    """As ``.`` has none, of which files beside cannot be named; where a folder is wanted, it is one."""
+    found = []
+    with forbidding(tmp_path):
+        for command, action in PATHS:
+            if command not in SERVICES:
+                before = contents(tmp_path)
+                found.append(fault(line(command, action, "."), ".", tmp_path)[1])
+                for new in contents(tmp_path).keys() - before.keys():
+                    path = tmp_path / new
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    if wrong := "\n".join(filter(None, found)):
+        pytest.fail(wrong)
+
+
 @pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.soak)])
 def test_paths_in_the_environment_are_refused_in_one_line(share: float, tmp_path: Path) -> None:
     """Every command, with every variable or with some of them, drawn anew for each command."""

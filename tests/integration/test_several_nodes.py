@@ -147,7 +147,7 @@ def test_a_node_that_fails_leaves_no_clock_locked(tmp_path: Path, number: int) -
 
 @pytest.mark.stress
 def test_a_firewall_in_between_is_named_and_training_goes_on(tmp_path: Path) -> None:
-    run = prepared(tmp_path, num_steps=80)
+    run = prepared(tmp_path, num_steps=50)
     with two_nodes() as nodes:
         share = ("--perseus-share", f"{nodes[0].address}:{SHARED_PORT}")
         nodes[0].drop_answers(SHARED_PORT)

@@ -15,6 +15,7 @@ from perseus_dist.planner.access.access_database import (
 from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.access.rights_rows import read_grants, salvage_rights, write_grant
 from perseus_dist.planner.sqlite_files.replaced_file import (
+    beside,
     finish_replacing,
     fold_journal,
     is_there,
@@ -49,7 +50,7 @@ class Rights:
 
 def rights_beside(backup: Path) -> Path:
     """The place of the rights that belong to a backup of jobs."""
-    return backup.with_name(backup.name + _SUFFIX)
+    return beside(backup, _SUFFIX)
 
 
 def check_rights_place(backup: Path) -> None:

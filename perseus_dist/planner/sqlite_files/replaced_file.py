@@ -133,8 +133,8 @@ def is_there(path: Path) -> bool:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file of the same name with a suffix."""
-    return path.with_name(path.name + suffix)
+    """The file of the same name with a suffix; also of a folder that has no name, such as ``.``."""
+    return Path(f"{path}{suffix}")
 
 
 def _keep(path: Path) -> Path | None:
