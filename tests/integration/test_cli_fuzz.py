@@ -164,9 +164,8 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 def outcome(argv: list[str]) -> tuple[int, str]:
     """Exit code and standard error of a command line."""
-    out, error = (
-        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=how) for how in ("strict", "backslashreplace")
-    )
+    # Both have escapes for what they cannot spell, as the streams of a process have: see cli.streams.
+    out, error = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2))
     with redirect_stdout(out), redirect_stderr(error):
         try:
             code = main(argv)
