@@ -2,10 +2,10 @@
 
     python benchmarks/branch_coverage.py [CHECKOUT] [--tests tests/unit] [--report FOLDER] [--record]
 
-Runs the checkout's default tier of the tests named in one process, and prints what coverage.py counted. A branch is a
-jump from a line to one of several that may follow it. What is generated is left out, and what runs in processes that
-tests start. ``--report`` keeps ``coverage.json``, which has the lines and branches of each file; ``--record`` puts a
-row into the table of the documentation.
+Runs the checkout's default tier of the tests named in two processes, half of the files in each, and prints what
+coverage.py counted. A branch is a jump from a line to one of several that may follow it. What is generated is left out,
+and what runs in processes that tests start. ``--report`` keeps ``coverage.json``, which has the lines and branches of
+each file; ``--record`` puts a row into the table of the documentation.
 
 The checkout is run by this environment's Python; its native parts, ``perseus_dist/_solver*.so`` and
 ``perseus_dist/simulator/lib``, are to be built in it, unless it is the one that is installed here.
@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import tempfile
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,18 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = RESULTS / "branch_coverage.json"
 COLUMNS = ("date", "commit", "tests", "passed", "files", "lines", "lines run [%]", "branches", "branches taken [%]")
 _SOME_FAILED = 1
+_PROCESSES = 2
 SETTINGS = """\
 [run]
 branch = true
+parallel = true
 data_file = {folder}/coverage
 source = {checkout}/perseus_dist
 omit = {checkout}/perseus_dist/rpc/v1/*
 """
 
 
-def measure(checkout: Path, tests: list[str], folder: Path) -> tuple[str, dict[str, Any]]:
+def measure(checkout: Path, tests: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
     """Run the tests under coverage.py.
 
     Args:
@@ -47,25 +50,44 @@ def measure(checkout: Path, tests: list[str], folder: Path) -> tuple[str, dict[s
         folder: For what coverage.py writes.
 
     Returns:
-        pytest's last line, and the totals of coverage.py's JSON report.
+        How many tests passed, and the totals of coverage.py's JSON report.
     """
     settings = folder / "coveragerc"
     settings.write_text(SETTINGS.format(folder=folder, checkout=checkout))
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     python = sys.executable if checkout == ROOT else make_environment(folder / "environment")
     command = [python, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
-    command += ["-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    command += ["-p", "no:cacheprovider", "-p", "no:xdist"]
     if '"stress: ' in (checkout / "pyproject.toml").read_text():  # since there are tiers
         command += ["-m", "not stress and not soak"]
-    ran = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    print(ran.stdout[-4000:], file=sys.stderr)
-    if ran.returncode not in (0, _SOME_FAILED):
-        raise SystemExit(f"pytest ended with {ran.returncode}; what it said last stands above")
+    files = sorted(
+        file
+        for name in tests
+        for file in ([checkout / name] if name.endswith(".py") else (checkout / name).rglob("test_*.py"))
+    )
+    runs = [
+        subprocess.Popen(
+            [*command, *map(str, files[first::_PROCESSES])],
+            cwd=checkout,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for first in range(_PROCESSES)
+    ]
+    with ThreadPoolExecutor() as readers:
+        outputs = list(readers.map(lambda run: run.communicate()[0], runs))
+    for run, output in zip(runs, outputs, strict=True):
+        print(output[-4000:], file=sys.stderr)
+        if run.returncode not in (0, _SOME_FAILED):
+            raise SystemExit(f"pytest ended with {run.returncode}; what it said last stands above")
     report = folder / "coverage.json"
-    command = [python, "-m", "coverage", "json", f"--rcfile={settings}", "-q", "-o", str(report)]
-    subprocess.run(command, cwd=checkout, env=environment, check=True)
+    for words in (["combine", "-q"], ["json", "-q", "-o", str(report)]):
+        command = [python, "-m", "coverage", words[0], f"--rcfile={settings}", *words[1:]]
+        subprocess.run(command, cwd=checkout, env=environment, check=True)
     counted: dict[str, Any] = json.loads(report.read_text())
-    return ran.stdout.splitlines()[-1], {"files": len(counted["files"]), **counted["totals"]}
+    passed = sum(int(output.splitlines()[-1].split(" passed")[0].split()[-1]) for output in outputs)
+    return passed, {"files": len(counted["files"]), **counted["totals"]}
 
 
 def make_environment(folder: Path) -> str:
@@ -90,7 +112,7 @@ def main() -> None:
     show = ["git", "-C", str(checkout), "show", "--no-patch", "--format=%cs %h", "HEAD"]
     date, commit = subprocess.run(show, capture_output=True, text=True, check=True).stdout.split()
     with tempfile.TemporaryDirectory() as folder:
-        told, totals = measure(checkout, args.tests, Path(folder))
+        passed, totals = measure(checkout, args.tests, Path(folder))
         if args.report is not None:
             shutil.copy(Path(folder) / "coverage.json", args.report)
     print(json.dumps(totals))
@@ -98,7 +120,7 @@ def main() -> None:
         date,
         commit,
         " ".join(f"`{name}`" for name in args.tests),
-        f"{int(told.split(' passed')[0].split()[-1]):,}",
+        f"{passed:,}",
         f"{totals['files']:,}",
         f"{totals['num_statements']:,}",
         f"{100 * totals['covered_lines'] / totals['num_statements']:.1f}",
