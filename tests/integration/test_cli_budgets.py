@@ -116,6 +116,7 @@ def prices(now: datetime, *values: float) -> str:
     return "\n".join(["timestamp,duration,value", *rows, ""])
 
 
+@pytest.mark.stress
 def test_a_price_policy_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = datetime.now(UTC)
     signals = tmp_path / "signals"

@@ -172,6 +172,7 @@ def test_a_plan_keeps_its_deadline_with_clock_changes_that_take_time(
     assert document["energy_j"] == execution.total_uj / 1e6
 
 
+@pytest.mark.stress
 def test_a_deadline_names_a_nanosecond(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     baseline_s = shown(capsys)["baseline_time_s"]
     for factor in (1.0, 1.01, 1.05):

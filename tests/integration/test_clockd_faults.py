@@ -232,6 +232,7 @@ def test_killed_daemon_and_clients_are_restored_at_the_restart(
             wait_until(lambda: all(gpu.state().is_unlocked for gpu in machine.gpus))
 
 
+@pytest.mark.stress
 def test_1000_sets_in_flight_at_a_disconnect_never_land_after_the_restore(
     machine: SimulatedMachine, clockd: ClockdProcess
 ) -> None:

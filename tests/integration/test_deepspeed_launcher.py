@@ -183,7 +183,7 @@ def test_module(launcher: Launcher, backend: str) -> None:
         assert rank["is_active"]
 
 
-@pytest.mark.parametrize("backend", ["slurm", "mpich"])
+@pytest.mark.parametrize("backend", ["slurm", pytest.param("mpich", marks=pytest.mark.stress)])
 def test_module_where_deepspeed_alone_cannot(launcher: Launcher, backend: str) -> None:
     """DeepSpeed drops ``-m`` for srun and gives it to its helper for mpirun; the bootstrap is a file."""
     ours = launcher.run(["--perseus", *multi_node(backend), "--module", "package.module", "--out", "out", *AWKWARD])

@@ -136,6 +136,7 @@ def test_an_enabled_environment(environment: Environment) -> None:
     assert environment.perseus("disable", "deepspeed").stdout == f"Nothing to undo in {environment.site}.\n"
 
 
+@pytest.mark.stress
 def test_an_enabled_environment_is_silent_until_deepspeed_comes(environment: Environment) -> None:
     environment.perseus("enable", "deepspeed")
     look = (

@@ -125,6 +125,7 @@ def planned_job(tmp_path: Path) -> Iterator[TrainingJob]:
         yield job
 
 
+@pytest.mark.stress
 def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job: TrainingJob) -> None:
     job = planned_job
     os.kill(job.pid_of_planner(), signal.SIGKILL)

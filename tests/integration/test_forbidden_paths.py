@@ -169,7 +169,9 @@ def test_a_folder_that_has_no_name_is_taken_or_refused_in_one_line(tmp_path: Pat
         pytest.fail(wrong)
 
 
-@pytest.mark.parametrize("share", [0.2, pytest.param(1.0, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "share", [pytest.param(0.2, marks=pytest.mark.stress), pytest.param(1.0, marks=pytest.mark.soak)]
+)
 def test_paths_in_the_environment_are_refused_in_one_line(share: float, tmp_path: Path) -> None:
     """Every command, with every variable or with some of them, drawn anew for each command."""
     draw, found = Random(5), []

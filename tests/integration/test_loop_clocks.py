@@ -178,6 +178,7 @@ def test_clocks_that_are_not_reached_are_counted_and_a_crash_of_all_keepers_is_m
             60,
             "no rank can set clocks: direct has ended the lease: nvmlDeviceSetGpuLockedClocks: ",
             id="without rights",
+            marks=pytest.mark.stress,
         ),
     ],
 )

@@ -113,6 +113,7 @@ def test_two_lines_of_a_script(environment: Environment) -> None:
     }
 
 
+@pytest.mark.stress
 @needs_megatron
 def test_a_program_with_its_own_loop_installs_late(environment: Environment) -> None:
     installs = "from perseus_dist.training.options import PerseusOptions\n"

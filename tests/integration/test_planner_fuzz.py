@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
+import pytest
 from waiting import PATIENCE_S
 
 from perseus_dist.planner.access.access import Access
@@ -156,6 +157,7 @@ def resident_kilobytes() -> int:
     return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
 
+@pytest.mark.stress
 def test_hostile_messages_over_the_wire() -> None:
     async def test() -> None:
         async with asyncio.timeout(WHOLE_PATIENCE_S):

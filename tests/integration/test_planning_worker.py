@@ -186,6 +186,7 @@ def test_a_first_plan_is_on_time_and_small() -> None:
     with_worker(test)
 
 
+@pytest.mark.stress
 def test_a_first_plan_is_made_of_large_pipelines_alone() -> None:
     async def test(worker: PlanningWorker) -> None:
         asked = replace(request(pp=4, microbatches=8), is_first=True)  # 64 instructions

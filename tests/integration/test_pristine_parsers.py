@@ -33,7 +33,8 @@ def test_the_oldest_deepspeeds_launcher() -> None:
     _compare("deepspeed", seed=2, folders=[Path(folder)])
 
 
-@pytest.mark.parametrize("version", [pytest.param("0.17.1", marks=pytest.mark.stress), "0.19.2"])
+@pytest.mark.stress
+@pytest.mark.parametrize("version", ["0.17.1", "0.19.2"])
 def test_megatrons_scripts(version: str) -> None:
     folder = MEGATRON / version
     if not folder.is_dir():

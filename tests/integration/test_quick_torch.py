@@ -23,6 +23,7 @@ optimizer.step()
 """
 
 
+@pytest.mark.stress
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_an_optimizer_loads_no_compiler() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)

@@ -52,7 +52,13 @@ def profiled(seen: SimulatedJob) -> Iterator[VirtualJob]:
         assert not job.went_back
 
 
-@pytest.mark.parametrize("schedule", [one_f_one_b(pp=4, microbatches=8), interleaved(pp=2, microbatches=4, chunks=2)])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        one_f_one_b(pp=4, microbatches=8),
+        pytest.param(interleaved(pp=2, microbatches=4, chunks=2), marks=pytest.mark.stress),
+    ],
+)
 def test_one_clock_for_each_rank_saves_as_planned(schedule: Schedule) -> None:
     outcome = run_virtual(replace(UNSEEN, schedule=schedule), "a100")
     assert outcome.enforced.num_iterations > 40
@@ -101,6 +107,7 @@ def test_a_sweep_that_was_cut_off_goes_on_where_instructions_are_seen_again() ->
         assert job.status.phase == "enforcing"
 
 
+@pytest.mark.stress
 def test_a_pipeline_waits_for_a_gpu_that_overheats() -> None:
     with profiled(replace(SEEN, num_pipelines=2, target=None)) as job:
         full = train(job, 20)[-5:]

@@ -68,7 +68,11 @@ class Watch:
 
 
 @pytest.mark.parametrize(
-    "budgets", [pytest.param((), id="free"), pytest.param(("hall",), id="of-a-budget", marks=pytest.mark.soak)]
+    "budgets",
+    [
+        pytest.param((), id="free", marks=pytest.mark.stress),
+        pytest.param(("hall",), id="of-a-budget", marks=pytest.mark.soak),
+    ],
 )
 def test_a_thousand_jobs_are_taken_over(
     postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], budgets: tuple[str, ...]

@@ -238,6 +238,7 @@ def test_named_tokens_are_made_and_revoked_for_all_replicas(
         assert listed.keys() == {"one", "two", "three", "elsewhere"}
 
 
+@pytest.mark.stress
 def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.url(postgres.fresh_database())
     first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
@@ -406,6 +407,7 @@ def test_options_that_cannot_be_used_are_refused_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.stress
 def test_planning_goes_on_while_its_replica_cannot_reach_its_database(postgres: PostgresServer, tmp_path: Path) -> None:
     """The job is given up, comes back, and has the plan that was begun for it."""
     url = postgres.url(postgres.fresh_database())

@@ -417,6 +417,7 @@ def test_without_its_database_a_planner_plans_by_itself(address: PostgresAddress
     with_planners(address, 1, test)
 
 
+@pytest.mark.stress
 @MOSTLY_WITHOUT_POOLER
 def test_a_job_that_is_given_up_and_comes_back_goes_on_with_its_planning(
     address: PostgresAddress, postgres: PostgresServer
@@ -494,6 +495,7 @@ def test_a_worker_that_is_ended_gives_its_request_back_at_once(
     with_planners(address, 1, test)
 
 
+@pytest.mark.stress
 @MOSTLY_WITHOUT_POOLER
 def test_a_request_that_kills_every_worker_fails_and_others_go_on(
     address: PostgresAddress, postgres: PostgresServer

@@ -160,6 +160,7 @@ def test_plans_made_ahead_outlive_a_planner_that_is_killed(caplog: pytest.LogCap
         assert job.clocks_left_locked == 0
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     "other",
     [

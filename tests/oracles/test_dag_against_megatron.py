@@ -26,7 +26,7 @@ MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2
 Case = dict[str, Any]
 
 
-@pytest.fixture(scope="module", params=["0.16.1", "0.19.2"])
+@pytest.fixture(scope="module", params=[pytest.param("0.16.1", marks=pytest.mark.stress), "0.19.2"])
 def starts(request: pytest.FixtureRequest) -> list[tuple[Case, dict[str, int]]]:
     """Cases, each with the start of every instruction under Megatron."""
     folder = MEGATRON / str(request.param)

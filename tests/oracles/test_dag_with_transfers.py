@@ -171,6 +171,7 @@ def test_a_sample_of_megatron(tmp_path: Path) -> None:
     check_megatron(VERSIONS[-1], drawn_cases([a_size(3, 1, 5), a_size(3, 2, 3)]), tmp_path)
 
 
+@pytest.mark.stress
 def test_a_sample_of_megatron_with_p2p_overlap(tmp_path: Path) -> None:
     check_overlapped(VERSIONS[-1], [a_size(3, 2, 4, 4)], tmp_path, frees_outputs=True)
 
@@ -272,7 +273,9 @@ def check_torch(name: str, sizes: Sequence[Case], folder: Path) -> None:
         check_measured(schedule, case, found, folder, at_most=1.002 if name in TORCH_SINGLE else 1.004)
 
 
-@pytest.mark.parametrize("name", [TORCH_SINGLE[-1], TORCH_CHUNKS[-1], TORCH_V_SHAPED[-1]])
+@pytest.mark.parametrize(
+    "name", [TORCH_SINGLE[-1], pytest.param(TORCH_CHUNKS[-1], marks=pytest.mark.stress), TORCH_V_SHAPED[-1]]
+)
 def test_a_sample_of_torch(name: str, tmp_path: Path) -> None:
     check_torch(name, [a_size(3, 1, 5) if name in TORCH_SINGLE else a_size(3, 2, 6)], tmp_path)
 

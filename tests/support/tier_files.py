@@ -9,7 +9,7 @@ _TIERS = {"stress", "soak", "alone"}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of ``-m "stress and not alone"``: files without ``mark.stress``. Files that the command line names stay."""
+    """Of ``-m "stress and not soak"``: files without ``mark.stress``. Files that the command line names stay."""
     needed = needed_marks(config.option.markexpr)
     if not needed or not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
         return None

@@ -23,7 +23,7 @@ def broken(folder: Path, *, dp: int, profile: str, rank: int, begin: int, **faul
     return [one.name for one in judge(read_scenario(file))[1]]
 
 
-@pytest.mark.parametrize("dp", [1, pytest.param(2, marks=pytest.mark.stress), 4])
+@pytest.mark.parametrize("dp", [1, *(pytest.param(dp, marks=pytest.mark.stress) for dp in (2, 4))])
 def test_what_a_straggler_makes_others_save(tmp_path: Path, dp: int) -> None:
     """A hot GPU draws less than usual, without a plan too: that is not saved."""
     assert broken(tmp_path, dp=dp, profile="saved", rank=2 * min(dp, 2) - 1, begin=30, thermal_cap_mhz=1005) == []
@@ -136,7 +136,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             7185, "settled_time", id="a link so little slower that full clocks hide it", marks=pytest.mark.stress
         ),
-        pytest.param(3074, "settled_time", id="a plan of a link that was fast falls within 30 s of the last"),
+        pytest.param(
+            3074,
+            "settled_time",
+            id="a plan of a link that was fast falls within 30 s of the last",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(3019, "reprofiling", id="a slow link is no reason to sweep", marks=pytest.mark.stress),
         pytest.param(8059, "settled_plan", id="a plan of a slow link that is well again", marks=pytest.mark.stress),
         pytest.param(124, "settled_time", id="a link that was slightly slow in the sweep", marks=pytest.mark.soak),
@@ -153,7 +158,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(7237, "settled_time", id="a straggler, a slow link, and hot GPUs", marks=pytest.mark.stress),
         pytest.param(7151, "profile_truth", id="a rank 8 percent slow with time to spare", marks=pytest.mark.stress),
         pytest.param(8147, "profile_truth", id="a lone rank 3 percent slow under a slower target"),
-        pytest.param(7278, "profile_truth", id="a lone pipeline that is slow from the beginning"),
+        pytest.param(
+            7278, "profile_truth", id="a lone pipeline that is slow from the beginning", marks=pytest.mark.stress
+        ),
         pytest.param(67, "profile_truth", id="a plan of a slow rank beside a new table", marks=pytest.mark.soak),
         pytest.param(166, "reported_saving", id="heat that ends in the sweep", marks=pytest.mark.soak),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),
@@ -254,7 +261,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(22210, "settled_time", id="heat below the lowest clock of the profile", marks=pytest.mark.stress),
         pytest.param(16005, "profile_truth", id="a GPU is slow in one of the two iterations of a sweep's step"),
         pytest.param(20396, "profile_truth", id="a node is slow while a sweep measures", marks=pytest.mark.stress),
-        pytest.param(22110, "profile_truth", id="clock control hangs while a GPU runs at its power cap"),
+        pytest.param(
+            22110, "profile_truth", id="clock control hangs while a GPU runs at its power cap", marks=pytest.mark.stress
+        ),
         pytest.param(
             20361,
             "reported_saving",
@@ -374,7 +383,7 @@ def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:
 @pytest.mark.parametrize(
     "iteration",
     [
-        pytest.param(100, id="before the plan"),
+        pytest.param(100, id="before the plan", marks=pytest.mark.stress),
         pytest.param(110, id="while the plan is made", marks=pytest.mark.stress),
         pytest.param(122, id="as the plan comes", marks=pytest.mark.stress),
     ],
@@ -466,6 +475,7 @@ def test_the_guard_looks_on_while_a_plan_is_made(tmp_path: Path) -> None:
     assert ratio < 1.005
 
 
+@pytest.mark.stress
 def test_a_power_cap_as_the_first_plan_begins_is_over_when_it_is_over(tmp_path: Path) -> None:
     """Two replicas, a rank without a history: its verdict stood for ever, and plans that waited for it were late.
 
@@ -481,7 +491,10 @@ def test_a_power_cap_as_the_first_plan_begins_is_over_when_it_is_over(tmp_path: 
     "events",
     [
         [{"iteration": 90, "rank": 2, "slowdown": 1.15}],
-        [{"iteration": 30, "rank": 2, "slowdown": 1.15}, {"iteration": 70, "rank": 2, "slowdown": 1.0}],
+        pytest.param(
+            [{"iteration": 30, "rank": 2, "slowdown": 1.15}, {"iteration": 70, "rank": 2, "slowdown": 1.0}],
+            marks=pytest.mark.stress,
+        ),
     ],
     ids=["a GPU becomes slow", "a straggler that is waited for recovers"],
 )
@@ -494,7 +507,11 @@ def test_what_changes_after_the_planner_has_died_for_good(tmp_path: Path, events
     assert ratio < 1.02
 
 
-@pytest.mark.parametrize("begin", [0, 14, 22], ids=["from the beginning", "with the plan", "before a history is there"])
+@pytest.mark.parametrize(
+    "begin",
+    [*(pytest.param(begin, marks=pytest.mark.stress) for begin in (0, 14)), 22],
+    ids=["from the beginning", "with the plan", "before a history is there"],
+)
 def test_one_of_two_replicas_that_is_slow_before_it_has_a_history_is_found(tmp_path: Path, begin: int) -> None:
     """Its own history says nothing, and one of two may be fast as well as slow: the profile is the third witness.
 
@@ -516,6 +533,7 @@ def test_a_gpu_that_comes_and_goes_costs_little(tmp_path: Path, dp: int, half: i
     assert ratio < 1.013
 
 
+@pytest.mark.stress
 def test_a_sweep_of_a_gpu_that_comes_and_goes_is_measured_again(tmp_path: Path) -> None:
     """Latencies of clock changes hid the steps of its times: most clocks of a profile in force were 20 % slow."""
     events = [
@@ -573,6 +591,7 @@ def test_what_a_gpu_that_was_slow_for_a_while_leaves_behind(
     assert names == []
 
 
+@pytest.mark.stress
 def test_a_plan_of_its_own_counts_as_the_profile_of_a_lone_pipeline(tmp_path: Path) -> None:
     """A slow GPU without peers: its pipeline is planned with how slow it is, and nothing is measured again."""
     slow = [{"iteration": 40, "rank": 1, "slowdown": 1.2}]
@@ -581,7 +600,7 @@ def test_a_plan_of_its_own_counts_as_the_profile_of_a_lone_pipeline(tmp_path: Pa
     assert ratio < 1.005
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("schedule", [pytest.param("1f1b", marks=pytest.mark.stress), "gpipe"])
 def test_the_only_forward_of_a_pipeline_is_measured_at_the_highest_clock(tmp_path: Path, schedule: str) -> None:
     """The clock was on its way whenever that ran: the fastest that was measured counted as full clocks, +0.9 %."""
     job = {"schedule": schedule, "pp": 4, "dp": 2, "microbatches": 1, "imbalance": 2, "time_scale": 5.0, "seed": 1}
@@ -589,7 +608,7 @@ def test_the_only_forward_of_a_pipeline_is_measured_at_the_highest_clock(tmp_pat
     assert names == []
 
 
-@pytest.mark.parametrize("pp", [2, 4])
+@pytest.mark.parametrize("pp", [2, pytest.param(4, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.stress)])
 def test_a_plan_keeps_its_time_where_each_instruction_takes_now_more_now_less(
     tmp_path: Path, pp: int, seed: int
@@ -600,6 +619,7 @@ def test_a_plan_keeps_its_time_where_each_instruction_takes_now_more_now_less(
     assert names == []
 
 
+@pytest.mark.stress
 def test_pipelines_that_wait_for_a_straggler_leave_time_for_noise(tmp_path: Path) -> None:
     """Each of five ended as the straggler did on the mean, so that the latest of them was late: +0.6 to 0.7 %."""
     slow = [{"iteration": 40, "rank": 1, "slowdown": 1.2}]
@@ -612,8 +632,13 @@ def test_pipelines_that_wait_for_a_straggler_leave_time_for_noise(tmp_path: Path
     "later",
     [
         [{"iteration": 90, "rank": 3, "slowdown": 1.0}],
-        [{"iteration": 71, "rank": 3, "slowdown": 1.0}, {"iteration": 71, "rank": 5, "slowdown": 1.2}],
-        [{"iteration": 71, "node": 0, "slowdown": 1.2}],
+        *(
+            pytest.param(one, marks=pytest.mark.stress)
+            for one in (
+                [{"iteration": 71, "rank": 3, "slowdown": 1.0}, {"iteration": 71, "rank": 5, "slowdown": 1.2}],
+                [{"iteration": 71, "node": 0, "slowdown": 1.2}],
+            )
+        ),
     ],
     ids=["it is over later", "another GPU is slow instead", "all GPUs are as slow now"],
 )

@@ -293,7 +293,10 @@ def test_transfers_add_up_wherever_calls_hold_pp_ranks_up() -> None:
     [
         one_f_one_b(pp=64, microbatches=66),
         joint_exchanges(interleaved(pp=16, microbatches=160, chunks=2)),
-        replace(interleaved(pp=16, microbatches=160, chunks=2), exchange=Exchange.OVERLAPPED),
+        pytest.param(
+            replace(interleaved(pp=16, microbatches=160, chunks=2), exchange=Exchange.OVERLAPPED),
+            marks=pytest.mark.stress,
+        ),
     ],
     ids=["1f1b", "joint", "overlapped"],
 )

@@ -355,6 +355,7 @@ def test_a_restarted_planner_goes_on_at_the_same_pace(fleet: VirtualFleet) -> No
     ]
 
 
+@pytest.mark.stress
 def test_a_targets_own_pace_is_the_fastest(fleet: VirtualFleet) -> None:
     first = fleet.jobs[0]
     first.planner.tell(TargetSet(target=Target(slowdown=1.3)))
@@ -375,6 +376,7 @@ def test_a_targets_own_pace_is_the_fastest(fleet: VirtualFleet) -> None:
     assert slower.points[0] > own.points[0]
 
 
+@pytest.mark.stress
 def test_a_budget_makes_slower_what_follows_a_price_and_not_faster(fleet: VirtualFleet) -> None:
     first = job_of(fleet.jobs[0])
     assert first.plan is not None

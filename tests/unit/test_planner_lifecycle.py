@@ -2279,6 +2279,7 @@ def test_after_a_plan_for_a_new_link_the_next_one_waits_for_a_while() -> None:
     assert link_ms(fleet.requests[-1]) == [[30.0], [15.0]]
 
 
+@pytest.mark.stress
 def test_a_link_that_comes_and_goes_is_planned_with_for_longer_and_longer() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(40)

@@ -220,6 +220,7 @@ def trained(job: VirtualJob, num: int) -> Iterator[tuple[float, float]]:
         yield iteration.time_s, iteration.energy_j
 
 
+@pytest.mark.stress
 def test_a_profile_that_says_nothing_of_noise_gets_slack_and_gives_it_back(tmp_path: Path) -> None:
     """The whole loop: a saved profile of 10 clocks, 2 % of noise, a planner that dies, and no noise any more."""
     schedule = one_f_one_b(pp=4, microbatches=16)

@@ -121,6 +121,7 @@ def test_every_plan_is_on_time_in_every_case(
     assert merged.total_uj[at_full_speed] <= first.frontier.baseline.total_uj
 
 
+@pytest.mark.stress
 @settings(max_examples=40)
 @given(
     name=st.sampled_from(sorted(SCHEDULES)),

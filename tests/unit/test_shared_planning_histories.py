@@ -168,8 +168,8 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "seeds",
     [
-        range(100),
-        pytest.param(range(100, 400), marks=pytest.mark.stress),
+        range(50),
+        pytest.param(range(50, 400), marks=pytest.mark.stress),
         pytest.param(range(400, 3000), marks=pytest.mark.soak),
     ],
     ids=str,

@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     ("expression", "marks"),
     [
-        ("stress and not alone", {"stress"}),
+        ("stress and not soak and not alone", {"stress"}),
         ("stress and alone", {"stress", "alone"}),
         ("soak", {"soak"}),
         ("not stress and not soak", set()),

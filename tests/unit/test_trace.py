@@ -146,6 +146,7 @@ def test_unwritable_folder_is_named(small: Execution, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.stress
 def test_a_large_iteration_is_written_whole(tmp_path: Path) -> None:
     execution = one_after_another(make_schedule("interleaved", pp=16, microbatches=256, chunks=4))
     assert len(execution.dag.instructions) == 32_768
