@@ -17,9 +17,11 @@ from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
 from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts.decisions import StragglerKnown
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.facts.decisions import StragglerKnown, TargetChosen
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.facts.sweeps import SamplesReceived
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import Change, FactDatabase, FencedError
@@ -379,6 +381,29 @@ def test_a_job_has_one_owner_that_alone_writes_it(replicas: Replicas) -> None:
     assert list(again.facts) == [numbered(1)]
     assert not stores(replicas, first, "a", mine.epoch, numbered(3))
     assert sorted(first.survey({}).replicas) == ["first", "second"]
+
+
+def test_jobs_of_the_others_are_the_first_by_name_with_all_that_is_shown(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("memory_leases", "perseus_dist.planner.store.postgres.replica_leases"):
+        monkeypatch.setattr(f"{module}.MOST_ELSEWHERE", 2)
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    registered = JobRegistered(schedule_digest="", pp_size=4, dp_size=2, tp_size=1, token_sha256="hash")
+    target = TargetChosen(target=Target(slowdown=1.1), by_operator=True)
+    for job in ("d", "b", "a", "c"):
+        epoch = claimed(second, job).epoch
+        for fact in (registered, target, numbered(1)):
+            assert stores(replicas, second, job, epoch, fact)
+    stores(replicas, first, "own", claimed(first, "own").epoch, registered)
+    seen = first.elsewhere()
+    assert [(job.job_id, job.address, job.registered, job.target) for job in seen] == [
+        (job, "second", registered, target) for job in ("a", "b")
+    ]
+    assert [job.job_id for job in second.elsewhere()] == ["own"]
+    replicas.lapse()
+    first.survey({})
+    assert first.elsewhere() == [], "no replica serves them"
 
 
 def test_a_lapsed_lease_is_taken_over_with_all_that_was_stored(replicas: Replicas) -> None:

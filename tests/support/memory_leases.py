@@ -11,7 +11,14 @@ from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.store.fact_database import Change, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
-from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere
+from perseus_dist.planner.store.lease_table import (
+    MOST_ELSEWHERE,
+    Claimed,
+    JobElsewhere,
+    LeaseError,
+    Survey,
+    job_elsewhere,
+)
 
 LEASE_S = 2.0
 MAX_ORPHANS = 256
@@ -147,7 +154,7 @@ class MemoryLeases:
             for job, (owner, _) in sorted(database.leases.items())
             if owner != self.number and database.lives(owner)
         ]
-        return [job for job in found if job is not None]
+        return [job for job in found[:MOST_ELSEWHERE] if job is not None]
 
     def release(self, held: Mapping[str, int]) -> None:
         self._check_reachable()

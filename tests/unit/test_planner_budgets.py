@@ -19,7 +19,7 @@ from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
 from perseus_dist.planner.lifecycle.lifecycle import restore
-from perseus_dist.planner.runtime.budgets import Budgets
+from perseus_dist.planner.runtime.budgets import Budgets, ClearedError
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.state_dir import DATABASE
@@ -506,7 +506,10 @@ def test_two_callers_who_clear_at_once_find_the_same(tmp_path: Path) -> None:
             await budgets.set(HALL)
             await budgets.set(PEAK)
             await asyncio.gather(budgets.clear(PEAK), budgets.clear(PEAK))
-            await asyncio.gather(budgets.clear(HALL), budgets.clear(HALL), budgets.set(PEAK))
+            clearing = asyncio.gather(budgets.clear(HALL), budgets.clear(HALL))
+            with pytest.raises(ClearedError, match="budget hall has been cleared meanwhile"):
+                await asyncio.gather(clearing, budgets.set(PEAK))
+            await clearing
             assert budgets.get("hall") is None
             assert budgets.load_targets("hall") == []
             assert list(store.load_own()) == []

@@ -55,7 +55,9 @@ def job_of(token: str) -> JobRegistered:
     return JobRegistered(schedule_digest="", pp_size=4, dp_size=2, tp_size=1, token_sha256=token)
 
 
-def test_a_caller_sees_the_jobs_of_other_replicas_that_it_may_see_and_the_database_is_spared() -> None:
+def test_a_caller_sees_the_jobs_of_other_replicas_that_it_may_see_and_the_database_is_spared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     database = Database()
     here, there = CountedLeases(database, 1, "one.example:50151"), MemoryLeases(database, 2, "two.example:50151")
     database.replicas = {one.number: Registration(one.address, LEASE_S) for one in (here, there)}
@@ -85,6 +87,9 @@ def test_a_caller_sees_the_jobs_of_other_replicas_that_it_may_see_and_the_databa
         operator = Caller(token_sha256="", is_operator=True)
         assert [job.job_id for job, _ in await replicas.jobs(operator)] == ["ours/1", "theirs"]
         assert here.num_reads == 1
+        assert replicas.num_read is None
+        monkeypatch.setattr("perseus_dist.planner.web.replicas.MOST_ELSEWHERE", 2)
+        assert replicas.num_read == 2, "there may be others"
         here.is_away = True
         replicas._read_at_s = -math.inf
         assert len(await replicas.jobs(operator)) == 2, "as they were"

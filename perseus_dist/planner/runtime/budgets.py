@@ -22,6 +22,10 @@ _PAUSES = 10.0  # times what an evaluation took, before another that a change gi
 _log = logging.getLogger(__name__)
 
 
+class ClearedError(Exception):
+    """The budget of a load target is no more. Its text is a sentence for users."""
+
+
 class Budgets:
     """The governor, its facts on the disk, and its orders to jobs. Everything runs on the event loop.
 
@@ -99,13 +103,12 @@ class Budgets:
     async def set(self, fact: BudgetSet | LoadTargetSet) -> None:
         """Put a budget or a load target in force; it is durable when this returns.
 
-        A load target whose budget has been cleared since it was checked is gone with it.
-
         Raises:
+            ClearedError: The load target's budget has been cleared since it was checked.
             StoreError: It is in force, and the disk does not take it.
         """
         if isinstance(fact, LoadTargetSet) and fact.budget not in self._governor.budgets:
-            return
+            raise ClearedError(f"budget {fact.budget} has been cleared meanwhile")
         self._governor.apply(fact)
         self.evaluate()
         await self._commit(facts=(fact,))

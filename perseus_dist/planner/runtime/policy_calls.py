@@ -12,6 +12,7 @@ from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import ending, not_allowed, not_covered, not_found, not_now, too_many
 from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
+from perseus_dist.planner.runtime.budgets import ClearedError
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.store import NO_JOB
@@ -104,7 +105,8 @@ class PolicyCalls:
             changing: The change.
 
         Raises:
-            RefusalError: It is in force, and not stored; or another replica keeps the policies by now.
+            RefusalError: It is in force, and not stored; or the load target's budget has been cleared, or another
+                replica keeps the policies, by now.
         """
         making = asyncio.create_task(self._make(caller, action, covered, before, after, changing))
         self._making.add(making)
@@ -124,6 +126,8 @@ class PolicyCalls:
             raise ending("the policies have moved to another replica meanwhile; call again")
         try:
             await changing
+        except ClearedError as error:
+            raise not_found(str(error)) from None
         except StoreError as error:
             raise not_now(f"in force until the planner restarts, not stored: {error}") from error
         try:

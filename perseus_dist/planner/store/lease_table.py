@@ -14,6 +14,9 @@ from perseus_dist.planner.job.facts.decisions import TargetChosen
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.runs import JobEnded, JobRegistered, SavingCounted
 
+MOST_ELSEWHERE = 2_000
+"""Jobs of other replicas that one asks for: a page shows fewer."""
+
 
 class LeaseError(Exception):
     """The table cannot be reached, or refuses, for now. Its text is a sentence for users."""
@@ -132,7 +135,7 @@ class LeaseTable(Protocol):
         """
 
     def elsewhere(self) -> Sequence[JobElsewhere]:
-        """Jobs of the other replicas that live, by name; the first 2,000 or so.
+        """Jobs of the other replicas that live, by name; the first ``MOST_ELSEWHERE``.
 
         Raises:
             LeaseError: The database does not answer.

@@ -330,7 +330,8 @@ class Page:
 
     async def _jobs_elsewhere(self, visitor: Visitor) -> dict[str, Any]:
         jobs = await self._replicas.jobs(visitor.caller)
-        return {"elsewhere": jobs, "max_rows": MAX_ROWS, "no_target": T_MIN}
+        read = self._replicas.num_read
+        return {"elsewhere": jobs, "num_read": read, "max_rows": MAX_ROWS, "no_target": T_MIN}
 
     def _viewed(self, visitor: Visitor, request: Request) -> JobActor:
         return self._operators.opened(visitor.caller, Role.VIEW, request.path_params["job_id"])

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.runtime.ownership import Ownership
-from perseus_dist.planner.store.lease_table import JobElsewhere, LeaseError
+from perseus_dist.planner.store.lease_table import MOST_ELSEWHERE, JobElsewhere, LeaseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +60,11 @@ class Replicas:
     def others(self) -> list[OtherReplica]:
         """None where this planner serves all jobs."""
         return [self.at(address) for address in (self._ownership.replicas if self._ownership is not None else ())]
+
+    @property
+    def num_read(self) -> int | None:
+        """How many jobs of the others were read, the first by name; None where that was all."""
+        return None if len(self._jobs) < MOST_ELSEWHERE else len(self._jobs)
 
     def at(self, address: str) -> OtherReplica:
         """The replica at an address."""

@@ -18,7 +18,14 @@ from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
-from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere
+from perseus_dist.planner.store.lease_table import (
+    MOST_ELSEWHERE,
+    Claimed,
+    JobElsewhere,
+    LeaseError,
+    Survey,
+    job_elsewhere,
+)
 from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
@@ -76,10 +83,14 @@ SELECT job, key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = ANY(%
 """
 _ELSEWHERE = f"""
 SELECT leases.job, planners.address, facts.key, facts.kind, facts.body, facts.blob
-FROM {POSTGRES_SCHEMA}.leases JOIN {POSTGRES_SCHEMA}.planners ON planners.number = leases.planner
+FROM (
+    SELECT job, planner FROM {POSTGRES_SCHEMA}.leases
+    WHERE planner IN (SELECT number FROM {POSTGRES_SCHEMA}.planners WHERE number <> %(number)s AND alive_until > now())
+        AND job <> '{_NO_JOB}'
+    ORDER BY job LIMIT %(most)s
+) AS leases JOIN {POSTGRES_SCHEMA}.planners ON planners.number = leases.planner
     JOIN {POSTGRES_SCHEMA}.facts ON facts.job = leases.job AND facts.key = ANY(%(keys)b::text[])
-WHERE leases.planner <> %(number)s AND planners.alive_until > now() AND leases.job <> '{_NO_JOB}'
-ORDER BY leases.job LIMIT 4000
+ORDER BY leases.job
 """
 _HELD = "unnest(%(jobs)b::text[], %(epochs)b::bigint[]) AS held(job, epoch)"
 _RELEASE = f"""
@@ -170,7 +181,7 @@ class ReplicaLeases:
     def elsewhere(self) -> Sequence[JobElsewhere]:
         """As ``LeaseTable``."""
         keys = [kind.KEY for kind in JobElsewhere.SHOWN]
-        wanted = {"number": self._number, "keys": keys}
+        wanted = {"number": self._number, "keys": keys, "most": MOST_ELSEWHERE}
         rows = self._run(lambda opened: opened.execute(_ELSEWHERE, wanted, binary=True).fetchall(), _TIMEOUT_S)
         jobs = []
         for (job, address), of_job in groupby(rows, key=lambda row: row[:2]):
