@@ -297,7 +297,8 @@ def test_the_rank_that_exports_tells_of_the_whole_job(swept: tuple[MegatronRun, 
     names = [span["name"] for span in spans]
     assert names[0] == "perseus.baseline"
     plan = attributes[1 + names.index("perseus.plan")]
-    assert (plan["perseus.rank"], plan["perseus.table_revision"], plan["perseus.target"]) == (1, 1, "t_min")
+    assert (plan["perseus.rank"], plan["perseus.target"]) == (1, "t_min")
+    assert plan["perseus.table_revision"] >= 1  # 2 where a busy machine learns of transfers before it is followed
     assert plan["perseus.predicted_saving"] > 0.02
 
 
