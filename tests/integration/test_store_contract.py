@@ -396,6 +396,7 @@ def test_jobs_of_the_others_are_the_first_by_name_with_all_that_is_shown(
         for fact in (registered, target, numbered(1)):
             assert stores(replicas, second, job, epoch, fact)
     stores(replicas, first, "own", claimed(first, "own").epoch, registered)
+    claimed(second, "0, not registered yet")
     seen = first.elsewhere()
     assert [(job.job_id, job.address, job.registered, job.target) for job in seen] == [
         (job, "second", registered, target) for job in ("a", "b")

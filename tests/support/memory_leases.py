@@ -154,7 +154,7 @@ class MemoryLeases:
             for job, (owner, _) in sorted(database.leases.items())
             if owner != self.number and database.lives(owner)
         ]
-        return [job for job in found[:MOST_ELSEWHERE] if job is not None]
+        return [job for job in found if job is not None][:MOST_ELSEWHERE]
 
     def release(self, held: Mapping[str, int]) -> None:
         self._check_reachable()

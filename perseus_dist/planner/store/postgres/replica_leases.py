@@ -16,6 +16,7 @@ from psycopg import errors, pq
 
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.lease_table import (
@@ -86,7 +87,9 @@ SELECT leases.job, planners.address, facts.key, facts.kind, facts.body, facts.bl
 FROM (
     SELECT job, planner FROM {POSTGRES_SCHEMA}.leases
     WHERE planner IN (SELECT number FROM {POSTGRES_SCHEMA}.planners WHERE number <> %(number)s AND alive_until > now())
-        AND job <> '{_NO_JOB}'
+        AND job <> '{_NO_JOB}' AND EXISTS (
+            SELECT 1 FROM {POSTGRES_SCHEMA}.facts WHERE facts.job = leases.job AND facts.key = '{JobRegistered.KEY}'
+        )
     ORDER BY job LIMIT %(most)s
 ) AS leases JOIN {POSTGRES_SCHEMA}.planners ON planners.number = leases.planner
     JOIN {POSTGRES_SCHEMA}.facts ON facts.job = leases.job AND facts.key = ANY(%(keys)b::text[])
