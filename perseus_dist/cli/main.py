@@ -90,11 +90,11 @@ def _handle_sigterm() -> None:
 def _run(words: Sequence[str]) -> int:
     parser = import_module("perseus_dist.cli.parser")
     # Clocks stay locked while a clockd that was killed starts again: it must not import what others need.
-    commands = tuple(words[:1]) if words[:1] and words[0] in parser.COMMANDS else parser.COMMANDS
-    whole = parser.build_parser(commands)
+    command = tuple(word for word in words[:1] if word in parser.COMMANDS)
+    whole = parser.build_parser(command if command or words[:1] == ["--version"] else parser.COMMANDS)
     given = ()
     try:
-        if commands is not parser.COMMANDS:
+        if command:
             given = import_module("perseus_dist.cli.settings.defaults").set_defaults(whole, words, os.environ)
     except PerseusError as error:
         _complain(parser.one_line(str(error)))

@@ -62,13 +62,17 @@ class IterationTotals:
             sums["energy_uj"] += energy_uj
         self._last_iteration = max(self._last_iteration, iteration)
 
-    def restore(self, folder: Path, rank: int) -> None:
-        """Go on from what an earlier agent of the rank has summed, and from the lines that it wrote after that."""
+    def restore(self, folder: Path, rank: int) -> int:
+        """Go on from what an earlier agent of the rank has summed, and from the lines that it wrote after that.
+
+        Returns:
+            The number of those lines.
+        """
         with suppress(OSError, *_DAMAGED):
             known = json.loads((folder / totals_file(rank)).read_text())
             sums = {name: {key: int(known[name][key]) for key in _SUMS} for name in _GROUPS}
             self._sums, self._last_iteration = sums, int(known["last_iteration"])
-        summed, segments = self._last_iteration, ("", "0a", "0b")
+        summed, segments, num_lines = self._last_iteration, ("", "0a", "0b"), 0
         for path in (folder / iterations_file(rank, segment) for segment in segments):
             with suppress(OSError), path.open("rb") as lines:
                 for line in lines:
@@ -76,6 +80,8 @@ class IterationTotals:
                         one = json.loads(line)
                         if one["iteration"] > summed:
                             self._add(one["iteration"], one["time_s"], one["energy_j"], one["point"])
+                            num_lines += 1
+        return num_lines
 
     def document(self) -> dict[str, object]:
         """The content of ``totals-<rank>.json``."""
@@ -86,7 +92,7 @@ class IterationLog:
     """Appends iterations. Methods raise ``OSError`` where the disk does not take them.
 
     Args:
-        folder: Exists. What it holds of this rank is of an earlier agent that was killed, and goes on.
+        folder: Exists. Files of this rank in it are of an agent that was killed; this one continues them.
         rank: Global.
         replace: Writes a file of this name that appears whole or not at all.
         segment_bytes: A segment is left for the other one of its level once it is longer.
@@ -100,14 +106,12 @@ class IterationLog:
         self._replace = replace
         self._segment_bytes = segment_bytes
         self._totals = IterationTotals()
-        self._totals.restore(folder, rank)
-        self._num_unsaved = 0
-        # Opened once: an agent of the same rank that begins anew leaves the last lines of this one without a name.
-        path = folder / iterations_file(rank)
-        self._begin = path.open("a", encoding="utf-8")
+        self._num_unsaved = self._totals.restore(folder, rank)
+        if self._num_unsaved:
+            self._save_totals()  # before a segment is emptied that holds these lines
+        # Opened once: an agent of another run unlinks this file, and later lines of this one are lost.
+        self._begin = _continued(folder / iterations_file(rank))
         self._has_begun = self._begin.tell() > 2 * segment_bytes  # with the segments: the begin is full
-        if _ends_within_line(path):
-            self._begin.write("\n")  # with the next line, which would else be lost with the one that was cut off
         self._levels: list[_Level] = []
 
     def append(self, reports: Sequence[IterationReport]) -> None:
@@ -146,13 +150,13 @@ class IterationLog:
 
 
 class _Level:
-    """Two segments that overwrite each other in turns."""
+    """Two segments that overwrite each other in turns; the newer one of an earlier agent is continued."""
 
     def __init__(self, folder: Path, rank: int, level: int, segment_bytes: int) -> None:
         paths = (folder / iterations_file(rank, f"{level}{letter}") for letter in "ab")
-        self._paths = sorted(paths, key=_written_at)  # the older first
+        self._paths = sorted(paths, key=_first_iteration, reverse=True)  # the one that lines go to first
         self._segment_bytes = segment_bytes
-        self._file: TextIO | None = None
+        self._file = _continued(self._paths[0]) if self._paths[0].exists() else None
 
     def append(self, text: str) -> None:
         """Add lines; no file is made for none."""
@@ -172,17 +176,22 @@ class _Level:
             self._file.close()
 
 
-def _written_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _first_iteration(path: Path) -> int:
+    """Of a segment; -1 for one that is missing, empty or damaged."""
+    with suppress(OSError, *_DAMAGED), path.open("rb") as lines:
+        return int(json.loads(lines.readline())["iteration"])
+    return -1
 
 
-def _ends_within_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-        return file.read(1) not in (b"", b"\n")
+def _continued(path: Path) -> TextIO:
+    """A file to append lines to; a line that was cut off does not take the next one with it."""
+    file = path.open("a", encoding="utf-8")
+    if file.tell():
+        with path.open("rb") as written:
+            written.seek(-1, os.SEEK_END)
+            if written.read(1) != b"\n":
+                file.write("\n")
+    return file
 
 
 def _write(file: TextIO, text: str) -> None:

@@ -2,10 +2,13 @@
 
 import errno
 import io
+import itertools
 import json
 import os
 import random
+import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +20,7 @@ from perseus_dist.messages.from_agent import IterationReport, KindTime
 from perseus_dist.report.analysis.figures import build_report
 from perseus_dist.runlog import iteration_log
 from perseus_dist.runlog.files import read_run
-from perseus_dist.runlog.iteration_log import MAX_BYTES, NUM_LEVELS, IterationLog
+from perseus_dist.runlog.iteration_log import MAX_BYTES, NUM_LEVELS, IterationLog, IterationTotals
 from perseus_dist.runlog.report_folder import ReportFolder
 
 SEGMENT_BYTES = 80_000  # holds the lines between two savings of the sums, as the real one does
@@ -149,6 +152,31 @@ def test_sums_go_on_with_the_next_agent_of_a_rank(tmp_path: Path, num_before: in
         those = [report for report in told if (report.point >= 0) == is_planned]
         assert totals[name]["num_iterations"] == len(those)
         assert totals[name]["energy_uj"] == sum(round(1e6 * (report.energy_j or 0)) for report in those)
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("seed", range(4))
+def test_agents_that_are_killed_again_and_again_lose_no_sum_and_no_newest_line(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    iterations, told = reports(0), 0
+    with ExitStack() as killed:
+        for _ in range(12):
+            agent = ReportFolder(tmp_path, rank=0, num_ranks=1, is_continued=told > 0)
+            killed.callback(agent.close)  # long after it was killed
+            for report in itertools.islice(iterations, rng.choice((1, 10, 200, 250, 260, 700))):
+                agent.append_iterations([report])
+                told += 1
+            totals = IterationTotals()
+            totals.restore(tmp_path, 0)
+            sums = [cast("dict[str, int]", totals.document()[name]) for name in ("without_plan", "under_plan")]
+            energy_uj = sum(round(1e6 * (report.energy_j or 0)) for report in reports(0, told))
+            assert [sum(of[key] for of in sums) for key in ("num_iterations", "energy_uj")] == [told, energy_uj]
+            lines = "".join(path.read_text() for path in tmp_path.glob("rank-0.*"))
+            kept = {int(number) for number in re.findall(r'^{"iteration": ([0-9]+), .*}$', lines, re.MULTILINE)}
+            assert kept >= set(range(told)[-256:]) | set(range(0, told, 16))
+            if rng.random() < 0.5:
+                with max(tmp_path.glob("rank-0.*"), key=os.path.getmtime).open("a") as file:
+                    file.write('{"iteration": ')
 
 
 @pytest.mark.usefixtures("small_segments")
