@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -33,7 +33,8 @@ from virtual_network import Network
 from virtual_replica import BEGIN_UNIX_S, VirtualAgent, VirtualReplica, audit_of
 
 from perseus_dist.messages.from_planner import PlannerMessage, Switch
-from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.decisions import PaceChosen, SwitchDecided, TargetChosen
+from perseus_dist.planner.store.fact_database import Change
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -43,6 +44,7 @@ SETTLE_S = 8.0
 EXCHANGE_S = 3.0
 PATIENCE_S = 60.0
 REPORT_EVERY_S, OPERATE_EVERY_S, POLICY_EVERY_S = 2.0, 0.7, 1.5
+MOVING_W = 1.0  # so that the job is as slow as its plan goes
 STRIKES = {  # how often, against each other
     "kill": 4,
     "kill at a token": 2,
@@ -66,12 +68,20 @@ class WorldDatabase(Database):
     Attributes:
         ahead_s: [s] of its clock before the world's.
         is_down: It has crashed.
+        paces: That policies have asked jobs for, times an iteration at full clocks.
+        num_paced: Changes behind which a job has a pace.
+        freed: Jobs that have lost the pace of a budget in force, a sentence each.
+        has_budget: Whether the budget of ``MOVED`` is certainly in force.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.ahead_s = 100.0
         self.is_down = False
+        self.paces: set[float] = set()
+        self.num_paced = 0
+        self.freed: list[str] = []
+        self.has_budget: Callable[[], bool] = lambda: False
         super().__init__()
 
     @property
@@ -81,6 +91,24 @@ class WorldDatabase(Database):
     @now_s.setter
     def now_s(self, _: float) -> None:
         """The world alone moves it."""
+
+    def change(self, job: str, change: Change) -> bool:
+        """Store a change, and look at paces before and behind it."""
+        before = self._paces_of(job)
+        is_stored = Database.change(self, job, change)
+        after = self._paces_of(job)
+        self.paces |= after
+        self.num_paced += bool(after)
+        is_slow_anyway = any(
+            isinstance(fact, TargetChosen) and (fact.target.slowdown or 1.0) >= max(before, default=0.0)
+            for fact in self.facts.get(job, ())
+        )
+        if job == MOVED and before and not after and self.has_budget() and not is_slow_anyway:
+            self.freed.append(f"{self._world.now_s:.6f} {job} is free of a budget that is in force")
+        return is_stored
+
+    def _paces_of(self, job: str) -> set[float]:
+        return {fact.slowdown for fact in self.facts.get(job, ()) if isinstance(fact, PaceChosen)}
 
     def newest_switch(self, job_id: str) -> int:
         """Revision of the newest switch that is stored."""
@@ -102,6 +130,9 @@ class WatchedAgent(VirtualAgent):
     def newest_switch(self) -> int:
         """Revision of the newest switch that it has heard of."""
         return self._newest_switch
+
+    def _has_possible_bounds(self, switch: Switch) -> bool:
+        return switch.max_slowdown in self.database.paces or VirtualAgent._has_possible_bounds(self, switch)
 
     async def _take(self, message: PlannerMessage) -> None:
         name = f"{self.rank.job_id}, rank {self.rank.rank}"
@@ -155,6 +186,7 @@ class ReplicaHistory:
         self.recovery_s = 0.0
         self._policies = policy_history(self.history, every_s=POLICY_EVERY_S, begin_s=BEGIN_UNIX_S)
         self._moving = Register({0.0})
+        self.database.has_budget = lambda: self._moving.possible == {1.0}
         self._calls: list[asyncio.Task[None]] = []
         self._one_move = asyncio.Lock()  # a register takes one write at a time
         self._stub = ReplicaStub([one.address for one in self.replicas], self._make_stub)
@@ -165,6 +197,8 @@ class ReplicaHistory:
             try:
                 self.world.run(self.clients, self._play(), limit_s=3600.0)
             finally:
+                self.history.breaches += self.database.freed
+                self.history.counts["changes under a pace"] = self.database.num_paced
                 for replica in self.replicas:
                     self.history.breaches += replica.failures
                 for loop in (*self.world.ended, *self.world.loops):
@@ -334,8 +368,8 @@ class ReplicaHistory:
         """A budget takes a job to the replica that keeps the policies, or lets it be anywhere again."""
         async with self._one_move:
             clear = 1.0 in self._moving.possible and self.chance.random() < 0.5
-            budget = pb.Budget(name=MOVING, watts=1e9, jobs=[MOVED], objective="total")
-            method, text = ("ClearBudget", "none") if clear else ("SetBudget", budget_text(MOVING, 1e9, MOVED))
+            budget = pb.Budget(name=MOVING, watts=MOVING_W, jobs=[MOVED], objective="total")
+            method, text = ("ClearBudget", "none") if clear else ("SetBudget", budget_text(MOVING, MOVING_W, MOVED))
             request = pb.ClearBudgetRequest(name=MOVING) if clear else pb.SetBudgetRequest(budget=budget)
             call = partial(getattr(self._stub, method), request, timeout=CALL_TIMEOUT_S, metadata=metadata())
             written = await self.history.change(self._moving, 0.0 if clear else 1.0, (method, MOVED, text), call)

@@ -10,7 +10,7 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableMade
-from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.policies import MAX_TIME_S, BudgetSet, LoadTargetSet, PricePolicySet, PriceProgress
 from perseus_dist.planner.job.facts.runs import (
     BaselineMeasured,
     FingerprintKnown,
@@ -65,9 +65,9 @@ def is_policy(fact: Fact) -> bool:
             is_shared = min(weights.values(), default=1) > 0 and min(slowdowns.values(), default=1) >= 1
             return fact.objective in set(Objective) and fact.watts >= 0 and 0 <= fact.guard_band < 1 and is_shared
         case LoadTargetSet():
-            return fact.start_s < fact.end_s and fact.watts > 0
+            return fact.start_s < fact.end_s <= MAX_TIME_S and fact.watts > 0
         case PricePolicySet():
-            return bool(fact.jobs) and fact.deadline_s >= 0 and fact.iterations > 0
+            return bool(fact.jobs) and 0 <= fact.deadline_s <= MAX_TIME_S and fact.iterations > 0
         case PriceProgress():
             return fact.done >= 0 and fact.iteration >= -1
     return False

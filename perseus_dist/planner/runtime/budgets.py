@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.governor import Governor
@@ -22,6 +23,13 @@ _PAUSES = 10.0  # times what an evaluation took, before another that a change gi
 _log = logging.getLogger(__name__)
 
 
+class MayOrder(Protocol):
+    """As ``Ownership.may_pace``."""
+
+    def __call__(self, job_id: str, /, *, is_faster: bool) -> bool:
+        """Whether a job may be asked for another pace now."""
+
+
 class ClearedError(Exception):
     """The budget of a load target is no more. Its text is a sentence for users."""
 
@@ -36,7 +44,13 @@ class Budgets:
     """
 
     def __init__(
-        self, store: Store, actors: Mapping[str, JobActor], prices: Prices, wall: Callable[[], float] = time.time
+        self,
+        store: Store,
+        actors: Mapping[str, JobActor],
+        prices: Prices,
+        wall: Callable[[], float] = time.time,
+        *,
+        may_order: MayOrder = lambda _job_id, *, is_faster: True,  # noqa: ARG005
     ) -> None:
         """Take up what the store holds.
 
@@ -45,12 +59,14 @@ class Budgets:
             actors: Of all jobs, by name; read at each evaluation.
             prices: Price policies, of the same jobs.
             wall: Unix time [s], which may jump.
+            may_order: Of one of several replicas; otherwise all may.
         """
         self.prices = prices
         self.wall = wall
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._actors = actors
+        self._may_order = may_order
         self._governor = Governor(store.load_own())
         self.history = PowerHistory()
         self._is_scheduled = False
@@ -59,10 +75,13 @@ class Budgets:
         self._edge: asyncio.TimerHandle | None = None
 
     def restore(self, facts: Sequence[Fact]) -> None:
-        """Begin anew with stored facts: this replica keeps the policies from now on, or with none no more."""
-        self._governor = Governor(facts)
-        self.prices.restore(facts)
+        """Begin anew with stored facts, which this replica keeps from now on."""
+        self._begin(facts)
         self.evaluate()
+
+    def forget(self) -> None:
+        """Begin anew without policies, which another replica keeps from now on: jobs stay at their paces."""
+        self._begin(())
 
     @property
     def states(self) -> tuple[BudgetState, ...]:
@@ -207,7 +226,13 @@ class Budgets:
         for sentence in found.sentences:
             _log.info("%s", sentence)
         for job_id, order in found.orders:
-            self._actors[job_id].tell(order)
+            actor = self._actors[job_id]
+            if self._may_order(job_id, is_faster=(order.slowdown or 0.0) < actor.job.pace):
+                actor.tell(order)
+
+    def _begin(self, facts: Sequence[Fact]) -> None:
+        self._governor = Governor(facts)
+        self.prices.restore(facts)
 
     def _jobs(self) -> Iterator[Job]:
         return (actor.job for actor in list(self._actors.values()))

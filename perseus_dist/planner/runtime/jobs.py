@@ -39,7 +39,7 @@ from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed
-from perseus_dist.planner.store.store import NO_JOB, Store
+from perseus_dist.planner.store.store import NO_JOB, Store, sound_policies
 from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 from perseus_dist.rpc.codec import encode_planner_message
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -91,7 +91,8 @@ class Jobs:
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
-        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, signals or SignalFiles(None)), wall)
+        prices = Prices(store, self._actors, signals or SignalFiles(None))
+        self.budgets = Budgets(store, self._actors, prices, wall, may_order=self._may_order)
         self.nodes = ConnectedNodes()
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
@@ -130,7 +131,7 @@ class Jobs:
         if claimed.is_salvaged:
             self._store.commit(job_id, claimed.facts, ("",))
         if job_id == NO_JOB:
-            self.budgets.restore(claimed.facts)
+            self.budgets.restore(sound_policies(claimed.facts))
         elif claimed.facts:
             self.restore_jobs({job_id: claimed.facts})
             self.budgets.note_change()  # not at once: a thousand may come one after the other
@@ -138,7 +139,7 @@ class Jobs:
     def give_up(self, job_id: str, ending: Ending) -> None:
         """Forget a job that another replica has, or will have, and send its agents there; its facts stay."""
         if job_id == NO_JOB:
-            self.budgets.restore(())
+            self.budgets.forget()
         actor = self._actors.pop(job_id, None)
         if actor is None:
             return
@@ -148,6 +149,9 @@ class Jobs:
         for number in list(actor.job.members.rank_of_stream):
             if outbox := self._outboxes.get(number):
                 outbox.end(ending)
+
+    def _may_order(self, job_id: str, *, is_faster: bool) -> bool:
+        return self.ownership is None or self.ownership.may_pace(job_id, is_faster=is_faster)
 
     def all(self) -> list[JobActor]:
         """Every job's, by name."""

@@ -10,7 +10,8 @@ after the other in a thread, renewals beside them (``LeaseCalls``). An epoch is 
 is taken up until it is given up: the store gives each commit the epoch of that moment, so that no commit of an earlier
 ownership counts under a later one.
 
-Jobs that a power budget covers belong together, to the replica that keeps the policies: the others hand theirs over.
+Jobs that a power budget or a price policy covers belong together, to the replica that keeps the policies: the others
+hand theirs over.
 
 Jobs are taken some at a time, and taken up one by one, and the leases are renewed meanwhile: a replica that takes over
 a thousand jobs at once loses none because it takes them.
@@ -38,7 +39,7 @@ BEAT_S = 0.4
 _LEAST_PAUSE_S = 0.02
 _CAUTION = 0.9  # times the lease: this replica's clock and the database's do not run alike
 _SLOW_S = 1.0  # renewals that take longer are logged
-_AT_ONCE = 16  # jobs that one claim takes: a renewal waits for it, as for the database
+_AT_ONCE = 16  # jobs that one claim takes: a rank's own claim waits for it
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ class Ownership:
         self._defects: dict[str, str] = {}  # by job that could not be taken up, why
         self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
+        self._is_gathering = True  # jobs that the policies cover, once this replica keeps those
+        self._kept_since_s = 0.0  # likewise, by the loop's clock
 
     @property
     def address(self) -> str:
@@ -111,6 +114,15 @@ class Ownership:
         """Whether the job is this replica's; ``NO_JOB`` stands for the policies."""
         self.check()
         return job_id in self.epochs
+
+    def may_pace(self, job_id: str, *, is_faster: bool) -> bool:
+        """Whether a job may be asked for another pace here: where the policies are kept, or cover it nowhere.
+
+        The jobs that they cover come here one by one, and draw power before they do: none becomes faster meanwhile.
+        """
+        if NO_JOB not in self.epochs:
+            return not self._is_covered(job_id)
+        return not (is_faster and self._is_gathering)
 
     def check(self) -> None:
         """Give up what this replica, which was stopped perhaps, may have lost: before anything is said of its jobs."""
@@ -297,6 +309,8 @@ class Ownership:
         if self._is_leaving:
             return True  # the registration is about to go
         self.epochs[job_id] = claimed.epoch
+        if job_id == NO_JOB:
+            self._is_gathering, self._kept_since_s = True, asyncio.get_running_loop().time()
         try:
             self._holder.take_over(job_id, claimed)
         except Exception as error:  # which must not cost the other jobs
@@ -320,7 +334,10 @@ class Ownership:
             await self._claim_orphans([NO_JOB])
         jobs = [job_id for job_id in orphans if job_id != NO_JOB]
         if self.owns(NO_JOB):
-            await self._claim_orphans([job_id for job_id in jobs if self._is_covered(job_id)])
+            covered = [job_id for job_id in jobs if self._is_covered(job_id)]
+            await self._claim_orphans(covered)
+            # Others that live have given theirs up by now, at a look of their own.
+            self._is_gathering &= bool(covered) or self._surveyed_s < self._kept_since_s + 2 * BEAT_S
         free = [job_id for job_id in jobs if not self._is_covered(job_id)]
         own = [job_id for job_id in free if self._falls_to(job_id) == self.address]
         left, self._left = self._left, frozenset(free).difference(own)
@@ -376,7 +393,7 @@ class Ownership:
         return keeper if self._is_covered(job_id) else None
 
     def _is_covered(self, job_id: str) -> bool:
-        """Whether a power budget covers a job."""
+        """Whether a power budget or a price policy covers a job."""
         return any(covers(patterns, job_id) for patterns in self._survey.patterns)
 
     def _give_up_all(self, ending: Ending) -> None:

@@ -7,7 +7,7 @@ from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, Share
 from perseus_dist.planner.job.facts.decisions import PaceChosen
-from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
+from perseus_dist.planner.job.facts.policies import MAX_TIME_S, BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.runtime.policy_calls import MAX_BUDGET_W
 from perseus_dist.planner.runtime.signals.signal_files import NAME
 from perseus_dist.policies.power_budget import Objective
@@ -19,7 +19,6 @@ from perseus_dist.rpc.violations import Checker
 MAX_PATTERNS = 64
 _MAX_WEIGHT = 1e6
 _MAX_GUARD_BAND = 0.99
-_MAX_TIME_S = 2.5e11  # in the year 9892: later times are beyond the calendar
 _MAX_ITERATIONS = 10**12
 _PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 
@@ -49,8 +48,8 @@ def load_target_from_wire(check: Checker, wire: pb.LoadTarget) -> LoadTargetSet:
     return LoadTargetSet(
         name=check_job_id(check, "load_target.name", wire.name),
         budget=check_job_id(check, "load_target.budget", wire.budget),
-        start_s=check.number("load_target.start_s", wire.start_s, _MAX_TIME_S),
-        end_s=check.number("load_target.end_s", wire.end_s, _MAX_TIME_S),
+        start_s=check.number("load_target.start_s", wire.start_s, MAX_TIME_S),
+        end_s=check.number("load_target.end_s", wire.end_s, MAX_TIME_S),
         watts=check.positive("load_target.watts", wire.watts, MAX_BUDGET_W),
         best_effort=wire.best_effort,
     )
@@ -71,7 +70,7 @@ def price_policy_from_wire(check: Checker, wire: pb.PricePolicy) -> PricePolicyS
             for number, job_id in enumerate(wire.jobs[:MAX_PATTERNS])
         ),
         signal=wire.signal,
-        deadline_s=check.number("policy.deadline_s", wire.deadline_s, _MAX_TIME_S),
+        deadline_s=check.number("policy.deadline_s", wire.deadline_s, MAX_TIME_S),
         iterations=check.integer("policy.iterations", wire.iterations, 1, _MAX_ITERATIONS),
     )
 

@@ -45,6 +45,13 @@ class Commit:
     done: "Future[None]" = field(default_factory=Future)
 
 
+def sound_policies(own: Sequence[Fact]) -> list[Fact]:
+    """The planner's own facts but for damaged ones, which the log names."""
+    if damaged := [fact.key for fact in own if not is_policy(fact)]:
+        _log.error("policies that no operator has set so are left out: %s; set them again", ", ".join(damaged))
+    return [fact for fact in own if is_policy(fact)]
+
+
 class Store:
     """A database and its thread. Any thread may call; only opening and closing wait for the database.
 
@@ -99,12 +106,7 @@ class Store:
 
     def load_own(self) -> list[Fact]:
         """The planner's own facts then: budgets, load targets and price policies, but for damaged ones."""
-        own = self._loaded.get(NO_JOB, [])
-        kept = [fact for fact in own if is_policy(fact)]
-        if len(kept) < len(own):
-            damaged = ", ".join(fact.key for fact in own if not is_policy(fact))
-            _log.error("policies that no operator has set so are left out: %s; set them again", damaged)
-            self._loaded[NO_JOB] = kept
+        self._loaded[NO_JOB] = kept = sound_policies(self._loaded.get(NO_JOB, []))
         return kept
 
     def commit(self, job_id: str, facts: Sequence[Fact], drop: Sequence[str] = ()) -> "Future[None]":

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from perseus_dist.planner.job.facts.keyed import KeyedFact
 
+MAX_TIME_S = 2.5e11
+"""[s] of Unix time, in the year 9892: later times are beyond the calendar."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSet(KeyedFact):
