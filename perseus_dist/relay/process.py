@@ -1,12 +1,9 @@
 """The relay's process: its socket, what bounds it, and how it leaves."""
 
 import asyncio
-import grp
 import logging
 import os
 import signal
-import socket
-import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +18,8 @@ from perseus_dist.relay.uplink import Uplink
 from perseus_dist.rpc.connection import ClientTls
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
 from perseus_dist.rpc.node_wire import NodeHello
+from perseus_dist.unix_socket import LONGEST_ADDRESS_BYTES, group_number, is_socket_taken
 
-_LONGEST_PATH_BYTES = 107  # unix(7)
 _OTHERS_MAY_WRITE = 0o002
 _LOOK_S = 30.0  # at the node's clock control
 _OPTIONS = (
@@ -53,7 +50,7 @@ class RelayConfig:
     Attributes:
         planners: ``host:port`` of each replica, as the jobs of this node name it.
         socket_path: Where agents come in.
-        group: Whose members may connect as well; None for this user alone. Their jobs need tokens.
+        group: Whose members may connect as well; None: this user alone. With a group every job needs a token.
         tls: Files for TLS towards the planner; None for plain text.
         look: Says which node this is, and what is wrong with its clock control; it may take some seconds.
     """
@@ -117,23 +114,38 @@ async def _announce(look: Callable[[], NodeHello], uplinks: Sequence[Uplink]) ->
 def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
     """Bind the socket with its rights, so that there is no moment without them."""
     path = config.socket_path.absolute()
-    if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
-        raise RelayError(f"--socket {path}: {len(os.fsencode(path))} bytes, expected at most {_LONGEST_PATH_BYTES}")
-    group = _group_number(config.group)
+    if len(os.fsencode(path)) > LONGEST_ADDRESS_BYTES:
+        raise RelayError(f"--socket {path}: {len(os.fsencode(path))} bytes, expected at most {LONGEST_ADDRESS_BYTES}")
+    try:
+        group = None if config.group is None else group_number(config.group)
+    except KeyError:
+        raise RelayError(f"--group {config.group}: there is no such group") from None
     try:
         _make_folder(path.parent, group)
         if path.parent.stat().st_mode & _OTHERS_MAY_WRITE:
             raise RelayError(f"--socket {path}: everyone may write to its folder; name one in a folder of your own")
-        _remove_stale(path)
+        if is_socket_taken(path):
+            taken = f"--socket {path}: another node relay listens there; name another path, or end that one"
+            raise SocketTakenError(taken)
         before = os.umask(0o177 if group is None else 0o117)
         try:
             server.add_insecure_port(f"unix:{path}")
         finally:
             os.umask(before)
         if group is not None:
-            os.chown(path, -1, group)
+            _give_to(path, group)
+    except FileExistsError:
+        raise RelayError(f"--socket {path}: something else is there; name another path, or remove it") from None
     except (OSError, RuntimeError) as error:
         raise RelayError(f"--socket {path}: cannot be listened on ({error}); name another") from error
+
+
+def _give_to(path: Path, group: int) -> None:
+    try:
+        os.chown(path, -1, group)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _make_folder(folder: Path, group: int | None) -> None:
@@ -145,31 +157,3 @@ def _make_folder(folder: Path, group: int | None) -> None:
     if group is not None:
         os.chown(folder, -1, group)
         folder.chmod(0o710)
-
-
-def _group_number(group: str | None) -> int | None:
-    if group is None:
-        return None
-    try:
-        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise RelayError(f"--group {group}: there is no such group") from None
-
-
-def _remove_stale(path: Path) -> None:
-    """Remove the socket of a relay that was killed; one that answers is another's."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise RelayError(f"--socket {path}: something else is there; name another path, or remove it")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            path.unlink(missing_ok=True)
-            return
-        except OSError:  # it is there and does not answer
-            pass
-    raise SocketTakenError(f"--socket {path}: another node relay listens there; name another path, or end that one")

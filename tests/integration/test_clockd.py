@@ -243,6 +243,14 @@ def test_the_sockets_mode_and_a_second_daemon(clockd: ClockdProcess, tmp_path: P
     assert "another process listens there already" in again.stderr
 
 
+def test_a_file_at_the_path_of_the_socket_stays(machine: SimulatedMachine, tmp_path: Path) -> None:
+    clockd = ClockdProcess(tmp_path, {**os.environ, **machine.environment()})
+    clockd.socket_path.write_text("results")
+    with pytest.raises(ClockdError, match="something else than a socket is there"):
+        clockd.start()
+    assert clockd.socket_path.read_text() == "results"
+
+
 def test_the_group_that_may_connect(machine: SimulatedMachine, tmp_path: Path) -> None:
     environ = {**os.environ, **machine.environment()}
     group = grp.getgrgid(os.getgroups()[0] if os.getgroups() else os.getgid())

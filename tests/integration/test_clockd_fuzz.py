@@ -13,8 +13,8 @@ from pathlib import Path
 
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.device.lease.wire import MAX_LINE_BYTES
-from perseus_dist.device.unix_socket import unix_address
 from perseus_dist.simulator.machine import SimulatedMachine
+from perseus_dist.unix_socket import unix_address
 
 NUM_FRAMES = int(os.environ.get("PERSEUS_NUM_FRAMES", "3000"))
 FRAMES_PER_CONNECTION = 12

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.relay.process import RelayConfig, _listen
+from perseus_dist.relay.process import RelayConfig, RelayError, _listen
 from perseus_dist.rpc.node_wire import NodeHello
 
 
@@ -39,3 +39,25 @@ def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     config = RelayConfig(planners=("planner:1",), socket_path=folder / "relay.sock", group=group, look=look)
     _listen(Server(), config)  # type: ignore[arg-type]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("group", ["99999999999", "4294967295"])
+def test_a_number_that_no_group_can_have_is_refused_before_the_relay_listens(group: str, tmp_path: Path) -> None:
+    folder = tmp_path / "relay"
+    config = RelayConfig(planners=("planner:1",), socket_path=folder / "relay.sock", group=group, look=look)
+    with pytest.raises(RelayError, match="there is no such group"):
+        _listen(Server(), config)  # type: ignore[arg-type]
+    assert not folder.exists()
+
+
+def test_a_socket_that_cannot_be_given_to_the_group_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refuse)
+    config = RelayConfig(planners=("planner:1",), socket_path=tmp_path / "relay.sock", group="1", look=look)
+    with pytest.raises(RelayError, match="Operation not permitted"):
+        _listen(Server(), config)  # type: ignore[arg-type]
+    assert not config.socket_path.exists()

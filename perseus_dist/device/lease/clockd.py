@@ -1,7 +1,6 @@
 """The lease daemon of a node: restores what the one before left, serves, and restores everything at its end."""
 
 import asyncio
-import grp
 import logging
 import os
 import signal
@@ -21,8 +20,8 @@ from perseus_dist.device.lease.wire import MAX_LINE_BYTES
 from perseus_dist.device.nvml.clock_setter import ClockSetter, NvmlSetter
 from perseus_dist.device.nvml.nvml import Gpu, Nvml, NvmlError
 from perseus_dist.device.rights import find_missing_right
-from perseus_dist.device.unix_socket import unix_address
 from perseus_dist.errors import PerseusError, TransientError
+from perseus_dist.unix_socket import group_number, is_socket_taken, unix_address
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +31,6 @@ UNBOUNDED_MHZ = (1, 100_000)
 _RESTORE_AT_START_S = 5.0
 _RESTORE_AT_END_S = 5.0
 _DRIVER_PATIENCE_S = 5.0
-_MAX_GROUP_ID = 2**32 - 2  # all ones says "unchanged" to chown(2)
 
 
 class ClockdError(PerseusError):
@@ -177,51 +175,36 @@ def make_nvml_setter(gpu: Gpu) -> ClockSetter:
 
 def _listen(config: ClockdConfig) -> socket.socket:
     path = str(config.socket_path)
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            with unix_address(path) as address:
-                probe.connect(address)
-        except (FileNotFoundError, ConnectionRefusedError):  # none, or what a killed one left
-            pass
-        except OSError as error:
-            raise ClockdError(f"{path}: {error.strerror}; name a path for a socket with --socket") from None
-        else:
-            raise NotNowError(f"{path}: another process listens there already; stop it first, or name another --socket")
+    try:
+        is_taken = is_socket_taken(config.socket_path)
+    except OSError as error:
+        raise ClockdError(f"{path}: {error.strerror}; name a path for a socket with --socket") from None
+    if is_taken:
+        raise NotNowError(f"{path}: another process listens there already; stop it first, or name another --socket")
+    try:
+        group = None if config.group is None else group_number(config.group)
+    except KeyError:
+        raise ClockdError(f"--group {config.group}: there is no such group; make it with groupadd") from None
     listening = socket.socket(socket.AF_UNIX)
     try:
-        group_id = None if config.group is None else _group_id(config.group)
-        config.socket_path.unlink(missing_ok=True)
         before = os.umask(0o177)  # the owner alone, until the group is set
         try:
             with unix_address(path) as address:
                 listening.bind(address)
         finally:
             os.umask(before)
-        if group_id is not None:
-            os.chown(path, -1, group_id)
-        config.socket_path.chmod(0o660)
-        listening.listen(64)
-    except KeyError:
-        listening.close()
-        raise ClockdError(f"--group {config.group}: there is no such group; make it with groupadd") from None
+        try:
+            if group is not None:
+                os.chown(path, -1, group)
+            config.socket_path.chmod(0o660)
+            listening.listen(64)
+        except OSError:
+            config.socket_path.unlink(missing_ok=True)
+            raise
     except OSError as error:
         listening.close()
         raise ClockdError(f"{path}: cannot listen there ({error.strerror}); name another --socket") from None
     return listening
-
-
-def _group_id(group: str) -> int:
-    """By name, else by number, as chown(1) has it: an image need not know the names of a node's groups.
-
-    Raises:
-        KeyError: There is no group of that name, and it is no number.
-    """
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError:
-        if not (group.isascii() and group.isdecimal() and int(group) <= _MAX_GROUP_ID):
-            raise
-        return int(group)
 
 
 async def _until_signal_or(*others: "asyncio.Future[None]") -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from perseus_dist.device.lease.clockd import ClockdError
-from perseus_dist.device.unix_socket import unix_address
+from perseus_dist.unix_socket import unix_address
 
 _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 15.0

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from perseus_dist.device.rights import SIMULATED_GPUS
-from perseus_dist.device.unix_socket import unix_address
+from perseus_dist.unix_socket import unix_address
 
 DEFAULT_CLOCKD_SOCKET = "/run/perseus-dist/clockd.sock"
 DEFAULT_ZEUSD_SOCKET = "/run/zeusd/zeusd.sock"

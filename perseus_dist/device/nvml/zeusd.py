@@ -21,7 +21,7 @@ from perseus_dist.device.nvml.nvml import (
     Gpu,
     NvmlError,
 )
-from perseus_dist.device.unix_socket import unix_address
+from perseus_dist.unix_socket import unix_address
 
 # Longer than any clock change; zeusd serves one GPU's commands in order, so a reset after a late set still wins.
 _TIMEOUT_S = 10.0
