@@ -36,7 +36,7 @@ SURFACE = {
     "policy price": f"name --job --signal --deadline --iterations --json {PLANNER}",
     "planner": f"--bind --state-dir --store --store-password-file --advertise {SERVER_TLS} --insecure --metrics "
     "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --signals "
-    "--log-format --json --address-file --embedded --cache --job --share",
+    "--log-format --json --address-file --embedded --parent --cache --job --share",
     "planning-worker": "--store --store-password-file --workers --alive-file --log-format --json",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",

@@ -255,6 +255,16 @@ def test_an_embedded_planner_wants_its_token_and_ends_with_its_parent(tmp_path: 
         wait_until(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
+def test_an_embedded_planner_whose_parent_has_ended_before_it_began_does_not_serve(tmp_path: Path) -> None:
+    state = tmp_path / "job" / "state"
+    state.mkdir(parents=True, mode=0o700)
+    command = [sys.executable, "-m", "perseus_dist", "planner", "--embedded", "--parent", "1", "--bind", "127.0.0.1:0"]
+    command += ["--state-dir", str(state), "--address-file", str(tmp_path / "job" / "address.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "job"]  # which a later start of a job sweeps
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -265,6 +275,7 @@ def test_an_embedded_planner_wants_its_token_and_ends_with_its_parent(tmp_path: 
         (["--tls-cert", "x.pem"], "expected both or neither"),
         (["--tls-cert", "x.pem", "--tls-key", "x.key", "--bind", "127.0.0.1:0"], "x.pem: cannot be read"),
         (["--embedded"], "--embedded needs --address-file"),
+        (["--parent", "1"], "--parent needs --embedded"),
         (["--metrics-port", "70000"], "expected a port"),
     ],
 )

@@ -46,3 +46,17 @@ def test_an_agent_goes_on_without_the_planner_of_a_killed_one_whose_files_find_n
     ring.close()
     for descriptor in (doorbell, trainer, image, kept):
         os.close(descriptor)
+
+
+def test_a_planner_is_told_which_agent_it_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def start(command: list[str], **_: object) -> None:
+        commands.append(command)
+        raise OSError("no process can be started")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises(OSError, match="no process can be started"):
+        embedded_planner.EmbeddedPlanner(tmp_path / "rendezvous", make_spec(schedule="0F0 0B0\n"), 0)
+    assert commands[0][commands[0].index("--parent") + 1] == str(os.getpid())

@@ -71,6 +71,7 @@ class EmbeddedPlanner:
         self._address_file = address_file(self.folder, spec.job_id)
         self._address_file.unlink(missing_ok=True)  # of an earlier run
         self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
+        self._command += ["--parent", str(os.getpid())]
         self._command += ["--address-file", str(self._address_file), "--state-dir", str(self._state)]
         self._command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
         self._command += ["--stragglers", spec.options.get("planner_stragglers", "act")]

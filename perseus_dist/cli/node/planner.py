@@ -116,6 +116,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "token into --address-file that every call needs",
     )
     parser.add_argument(
+        "--parent",
+        type=int,
+        metavar="PID",
+        help="with --embedded: the process that starts it, for a planner whose parent has ended before it serves",
+    )
+    parser.add_argument(
         "--cache",
         type=Path,
         metavar="FILE",
@@ -227,6 +233,8 @@ def check_options(args: argparse.Namespace) -> None:
         raise PlannerOptionsError("--tls-client-ca needs --tls-cert and --tls-key")
     if args.embedded and args.address_file is None:
         raise PlannerOptionsError("--embedded needs --address-file: nobody would find the planner")
+    if args.parent is not None and not args.embedded:
+        raise PlannerOptionsError("--parent needs --embedded: no other planner ends with the process that started it")
     if args.cache is not None and not (args.embedded and args.job):
         raise PlannerOptionsError("--cache needs --embedded and --job: it keeps one job, of one start")
     if args.job and args.cache is None:
@@ -303,6 +311,7 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
         web=web,
         address_file=args.address_file,
         embedded=args.embedded,
+        parent=args.parent,
         cache=args.cache,
         job_id=args.job,
         share=None if args.share is None else parse_host(args.share),

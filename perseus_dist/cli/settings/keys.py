@@ -20,7 +20,7 @@ ALIASES = {
 KEYS_OF_OTHERS = {"state": ("planner", ("state-dir",))}
 """Commands that take some keys of a service's section alone: the section, and the keys."""
 
-_OF_ONE_START = ("embedded", "cache", "job", "share")
+_OF_ONE_START = ("embedded", "parent", "cache", "job", "share")
 """Options of a planner inside a job: the agent gives them, and no file changes a job's own planner."""
 _SERVICES = ("planner", "planning-worker", "clockd")
 _PATHS = ("DIR", "FILE", "PATH", "PEM")

@@ -99,6 +99,8 @@ class ServerConfig:
             and, if ``embedded``, ``token``; what other nodes need of a ``share`` is in ``shared``.
         embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
             If that process has died, this file and the database have no other owner: the planner removes them.
+        parent: Process id of the one that started an ``embedded`` planner; None: of the parent as ``serve`` begins,
+            which is another one where the one that started the planner has died by then.
         cache: The job's profile and plans outlive the planner in this file; needs ``job_id``.
         job_id: Of the one job of an embedded planner.
         share: Host where the ranks of a job on several nodes have met: an embedded planner listens on this node's
@@ -116,6 +118,7 @@ class ServerConfig:
     web: Address | None = None
     address_file: Path | None = None
     embedded: bool = False
+    parent: int | None = None
     cache: Path | None = None
     job_id: str = ""
     share: Address | None = None
@@ -147,7 +150,10 @@ async def serve(
     Raises:
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
     """
-    parent = os.getppid()
+    parent = os.getppid() if config.parent is None else config.parent
+    if config.embedded and os.getppid() != parent:
+        _remove_traces(config)
+        return
     asked = _heed_signals()  # before anybody can know the address, and ask for the end of what is there
     _raise_file_limit()
     async with AsyncExitStack() as cleanup:
