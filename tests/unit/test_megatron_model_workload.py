@@ -89,3 +89,31 @@ def test_installed_distributions_are_named_with_their_versions_and_sorted() -> N
     assert f"pytest {pytest.__version__}" in found
     assert list(found) == sorted(found)
     assert not any("no-such" in one for one in found)
+
+
+def test_layers_in_a_module_of_that_name_that_has_no_length_are_counted_as_its_children() -> None:
+    from torch import nn
+
+    class Stack(nn.Module):
+        def __init__(self, num_layers: int) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList([nn.Linear(2, 2)] * num_layers)
+
+    def stage(layers: nn.Module) -> nn.Module:
+        return nn.ModuleDict({"layers": layers})
+
+    found = workload_of(call(model=[stage(Stack(3)), stage(Stack(5))]), config())
+    assert (found.stage_layers, found.stage_parameters) == ((3, 5), (6, 6))
+    found = workload_of(call(model=[stage(nn.Linear(2, 2))]), config())
+    assert (found.stage_layers, found.stage_parameters) == ((), (6,))
+
+
+def test_a_module_whose_layers_cannot_be_counted_leaves_the_other_fields_known() -> None:
+    from torch import nn
+
+    class Odd(nn.Module):
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+    found = read_workload(lambda: workload_of(call(model=[nn.ModuleDict({"layers": Odd()})]), config()))
+    assert (found.stage_layers, found.stage_parameters, found.microbatch_size) == ((), (0,), 2)

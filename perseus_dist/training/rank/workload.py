@@ -35,17 +35,32 @@ def installed_versions(*distributions: str) -> tuple[str, ...]:
 
 
 def num_parameters(modules: Iterable[Any]) -> tuple[int, ...]:
-    """Parameters of each torch module. Shapes are read, never values."""
-    return tuple(sum(parameter.numel() for parameter in module.parameters()) for module in modules)
+    """Parameters of each torch module; empty where one has some that cannot be counted. Shapes are read, not values."""
+    return _counts(modules, lambda module: sum(parameter.numel() for parameter in module.parameters()))
 
 
 def num_layers(modules: Iterable[Any]) -> tuple[int, ...]:
-    """Layers of each torch module: of the longest container in it named ``layers``; empty where one has none."""
-    counts = tuple(
-        max((len(part) for name, part in module.named_modules() if name.rpartition(".")[2] == "layers"), default=0)
-        for module in modules
-    )
+    """Layers of each torch module: of the longest container in it named ``layers``; empty where one has none.
+
+    A module of that name that is no container itself has the layers of the longest container among its children.
+    """
+    counts = _counts(modules, _layers_of)
     return counts if all(counts) else ()
+
+
+def _layers_of(module: Any) -> int:
+    named = [part for name, part in module.named_modules() if name.rpartition(".")[2] == "layers"]
+    containers = [held for part in named for held in ([part] if hasattr(part, "__len__") else part.children())]
+    return max((len(container) for container in containers if hasattr(container, "__len__")), default=0)
+
+
+def _counts(modules: Iterable[Any], count: Callable[[Any], int]) -> tuple[int, ...]:
+    """A count of each module; empty where one fails, so that the other fields of a workload stay known."""
+    try:
+        return tuple(count(module) for module in modules)
+    except Exception as error:
+        _log.debug("perseus: what this rank's modules hold could not be counted: %s", error)
+        return ()
 
 
 def known_size(value: object) -> int:
