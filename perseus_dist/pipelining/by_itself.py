@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 
 _CLASSES = ("PipelineScheduleSingle", "PipelineScheduleMulti")
 _ATTACHES = "_perseus_attaches"  # of the function in the place of step
+_STEPS_OF_CHECKPOINT = 2  # of one optimizer: its state is read, then loaded
 _HAS_TRAINED = "_perseus_has_trained"  # of a schedule; one that its script detaches later stays so
 
 _has_pipeline = False  # this process: a schedule has begun to train
@@ -53,7 +54,10 @@ def patch_schedules(module: ModuleType, options: PerseusOptions | None) -> None:
 
 
 def watch_optimizers(module: ModuleType) -> None:
-    """Warn, once, if an optimizer steps before any schedule has trained: that job has no pipeline.
+    """Warn, once, if an optimizer steps again and again before any schedule has trained: that job has no pipeline.
+
+    The first steps say nothing: ``torch.distributed.checkpoint`` steps an optimizer without a state of its own, with
+    gradients of zero, each time that it reads its state or loads it.
 
     Of a job with DeepSpeed or Megatron their own adapters say it, where the environment is enabled for these.
 
@@ -61,13 +65,18 @@ def watch_optimizers(module: ModuleType) -> None:
         module: ``torch.optim.optimizer``.
     """
     has_looked = False
+    num_steps: dict[int, int] = {}  # by optimizer
 
-    def look(*_: Any) -> None:
+    def look(optimizer: Any, *_: Any) -> None:
         # The hook stays registered: torch is going through all of them, and raises where one goes meanwhile.
         nonlocal has_looked
         if has_looked:
             return
+        num_steps[id(optimizer)] = num_steps.get(id(optimizer), 0) + 1
+        if num_steps[id(optimizer)] <= _STEPS_OF_CHECKPOINT and not _has_pipeline:
+            return
         has_looked = True
+        num_steps.clear()
         if not _has_pipeline and not is_framework_seen() and os.environ.get("RANK", "0") == "0":
             _log.warning(
                 "perseus: this job has no pipeline of torch.distributed.pipelining, and clocks are planned for "

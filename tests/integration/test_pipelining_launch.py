@@ -21,8 +21,8 @@ import torch
 weight = torch.nn.Parameter(torch.ones(1))
 for optimizer in (torch.optim.SGD([weight]), torch.optim.Adam([weight])):
     weight.square().backward()
-    optimizer.step()
-    optimizer.step()
+    for _ in range(3):
+        optimizer.step()
 print(early, sys.argv[1:], "perseus_dist.pipelining.by_itself" in sys.modules)
 """
 

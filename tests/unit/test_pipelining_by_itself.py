@@ -37,7 +37,7 @@ class Optimizers:
 
     def step(self) -> None:
         for hook in chain((), self._hooks.values()):
-            hook(None, (), {})
+            hook(self, (), {})
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_frameworks_own_adapter_speaks_for_it(
     if is_seen:
         framework_seen.note_framework()
     watch_optimizers(optimizers)  # type: ignore[arg-type] # as above
-    for _ in range(2):
+    for _ in range(4):
         optimizers.step()
     assert ["has no pipeline" in message for message in caplog.messages] == [True] * (not is_seen)
 
@@ -95,3 +95,22 @@ def test_hooks_of_optimizers_that_others_register_run_in_every_step() -> None:
     for _ in range(2):
         optimizers.step()
     assert steps == ["theirs"] * 2
+
+
+def test_a_checkpoint_that_steps_optimizers_before_the_schedule_trains_is_no_job_without_a_pipeline(
+    schedules: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optimizers of several model parts, whose states are read and then loaded."""
+    monkeypatch.setattr(framework_seen, "_is_seen", False)
+    monkeypatch.setattr(by_itself, "_has_pipeline", False)
+    monkeypatch.setattr(by_itself, "attach_by", lambda *_, **__: None)
+    monkeypatch.delenv("RANK", raising=False)
+    optimizers = [Optimizers(), Optimizers()]
+    look: list[Any] = []
+    watch_optimizers(SimpleNamespace(register_optimizer_step_post_hook=look.append))  # type: ignore[arg-type] # as above
+    for optimizer in optimizers * 2:
+        look[0](optimizer, (), {})
+    schedules.PipelineScheduleSingle().step(1)
+    for optimizer in optimizers * 2:
+        look[0](optimizer, (), {})
+    assert caplog.messages == []
