@@ -87,7 +87,8 @@ class _Ask(argparse.Action):
             return
         setattr(self._given, self.dest, values)
         try:
-            options = options_from_namespace(self._given).over(self._before).over(options_from_environment())
+            given = options_from_namespace(self._given)
+            options = given.over(self._before).over(options_from_environment())
             if os.environ.get("RANK", "0") == "0":
                 if self.dest == "perseus_profile":
                     check_profile(options)
@@ -95,4 +96,4 @@ class _Ask(argparse.Action):
                     ReportLauncher(options.report)  # whose folder can be written to
         except OptionError as error:
             parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
-        requested.request_options(options)
+        requested.request_options(options, given=given)

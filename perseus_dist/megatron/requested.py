@@ -13,16 +13,24 @@ if TYPE_CHECKING:
     from perseus_dist.training.options import PerseusOptions
 
 _options: "PerseusOptions | None" = None
+_given: "PerseusOptions | None" = None
 _refusal: str | None = None
 _is_refusal_said = False
 
 
-def request_options(options: "PerseusOptions") -> None:
-    """Request Perseus, with these options in the place of earlier ones; without effect under ``PERSEUS_DISABLE``."""
-    global _options  # noqa: PLW0603 - as there is one of each module, so there is one of this
-    if not is_disabled():
-        _options = options
-        _say_refusal()
+def request_options(options: "PerseusOptions", *, given: "PerseusOptions | None" = None) -> None:
+    """Request Perseus, with these options in the place of earlier ones; without effect under ``PERSEUS_DISABLE``.
+
+    Args:
+        options: What is asked for.
+        given: Those of them that stand on Megatron's command line, which come before those of later requests too.
+    """
+    global _options, _given  # noqa: PLW0603 - as there is one of each module, so there is one of this
+    if is_disabled():
+        return
+    _given = given or _given
+    _options = options if _given is None else _given.over(options)
+    _say_refusal()
 
 
 def requested_options() -> "PerseusOptions | None":

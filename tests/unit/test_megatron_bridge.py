@@ -39,7 +39,7 @@ print(isinstance(callback, Callback), requested_options().job, marked)
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_options", None), ("_refusal", None), ("_is_refusal_said", False)):
+    for name, value in (("_options", None), ("_given", None), ("_refusal", None), ("_is_refusal_said", False)):
         monkeypatch.setattr(requested, name, value)
     for name in ("RANK", "PERSEUS_DISABLE", "PERSEUS_ENABLE"):
         monkeypatch.delenv(name, raising=False)

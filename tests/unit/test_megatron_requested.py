@@ -12,7 +12,7 @@ SAID = f"perseus: clocks stay as they are: {SENTENCE}"
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_options", None), ("_refusal", None), ("_is_refusal_said", False)):
+    for name, value in (("_options", None), ("_given", None), ("_refusal", None), ("_is_refusal_said", False)):
         monkeypatch.setattr(requested, name, value)
     for name in ("RANK", "PERSEUS_DISABLE"):
         monkeypatch.delenv(name, raising=False)
@@ -23,6 +23,12 @@ def test_asking_again_replaces() -> None:
     requested.request_options(PerseusOptions(target="t_min"))
     requested.request_options(OPTIONS)
     assert requested.requested_options() == OPTIONS
+
+
+def test_what_stands_on_the_command_line_comes_before_what_a_script_asks_for_later() -> None:
+    requested.request_options(PerseusOptions(target="t_min", job="early"), given=PerseusOptions(target="t_min"))
+    requested.request_options(PerseusOptions(target="slowdown=1.1", job="late"))
+    assert requested.requested_options() == PerseusOptions(target="t_min", job="late")
 
 
 def test_a_refusal_is_said_once_perseus_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
