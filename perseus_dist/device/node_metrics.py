@@ -12,7 +12,8 @@ from pathlib import Path
 from perseus_dist.device.lease.connectors import SocketConnector, clockd_socket
 from perseus_dist.device.lease.file import LeaseFile, lease_folder, touched_gpus
 from perseus_dist.device.nvml import gpu_guard
-from perseus_dist.device.nvml.nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Gpu, Nvml, NvmlError
+from perseus_dist.device.nvml.nvml import Gpu, Nvml, NvmlError
+from perseus_dist.device.nvml.power_limit import read_power_limit
 
 _PATIENCE_S = 5.0  # with all GPUs: one that does not answer for so long is called hung
 _OF_GPU = ("gpu", "uuid")
@@ -105,12 +106,8 @@ def _look(gpu: Gpu, folder: Path, touched: frozenset[str]) -> _Page:
     reasons = gpu.event_reasons()
     for reason, bits in _REASONS.items():
         page.add(THROTTLED, float(bool(reasons & bits)), reason)
-    try:
-        limit_mw = gpu.call("nvmlDeviceGetEnforcedPowerLimit")
-        page.add(CAPPED, float(limit_mw < gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")))
-    except NvmlError as error:
-        if error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
-            raise
+    if (limit := read_power_limit(gpu)) is not None:
+        page.add(CAPPED, float(limit.is_capped))
     return page
 
 

@@ -1,12 +1,13 @@
 """One GPU: its energy counter, what limits it, who has its clocks, who runs on it."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perseus_dist.device.lease.file import LeaseFile
 from perseus_dist.device.nvml import gpu_guard
-from perseus_dist.device.nvml.nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Gpu, NvmlError
+from perseus_dist.device.nvml.nvml import FUNCTION_NOT_FOUND, GPU_IS_LOST, NOT_SUPPORTED, Gpu, NvmlError
+from perseus_dist.device.nvml.power_limit import read_power_limit
 from perseus_dist.device.nvml.power_profiles import read_power_profiles
 from perseus_dist.messages.finding import Finding, Level
 
@@ -46,13 +47,12 @@ def inspect_gpu(gpu: Gpu, folder: Path, own_pids: Sequence[int] = ()) -> Iterato
             "that was killed with its container, or an operator",
             remedy=f"'perseus-dist release {gpu.uuid}' if no operator wants that (application clocks: nvidia-smi -rac)",
         )
-    limit_mw = gpu.call("nvmlDeviceGetEnforcedPowerLimit")
-    default_mw = gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")
-    if limit_mw < default_mw:
+    limit = read_power_limit(gpu)
+    if limit is not None and limit.is_capped:
         yield Finding(
             level=Level.WARN,
             subject=subject,
-            what=f"power cap {limit_mw / 1000:.0f} W, below the default of {default_mw / 1000:.0f} W",
+            what=f"power cap {limit.enforced_mw / 1000:.0f} W, below the default of {limit.default_mw / 1000:.0f} W",
             remedy="it is left as it is; profiles measured under another cap do not fit",
         )
     yield from _inspect_power_profiles(gpu)
@@ -83,15 +83,20 @@ def _inspect_power_profiles(gpu: Gpu) -> Iterator[Finding]:
         )
 
 
-def patiently(subject: str, inspect: Callable[[], list[Finding]]) -> list[Finding]:
-    """Findings of checks that run in a thread, because a sick GPU may never answer; ``subject`` names it then."""
+def patiently(subject: str, inspect: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Findings of checks that run in a thread, because a sick GPU may never answer; ``subject`` names it then.
+
+    What was found before a check fails stays.
+    """
     findings: list[Finding] = []
 
     def run() -> None:
         try:
-            findings.extend(inspect())
+            for finding in inspect():
+                findings.append(finding)  # noqa: PERF402 - extend() may drop what came before an error
         except NvmlError as error:
-            remedy = "look at dmesg for its last error (Xid)"
+            has_xid = error.code == GPU_IS_LOST or not error.is_explained
+            remedy = "look at dmesg for its last error (Xid)" if has_xid else ""
             findings.append(Finding(level=Level.FAIL, subject=subject, what=str(error), remedy=remedy))
 
     thread = threading.Thread(target=run, daemon=True)

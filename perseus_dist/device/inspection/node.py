@@ -34,7 +34,7 @@ def inspect_device(environ: Mapping[str, str]) -> Iterator[Finding]:
                 level=Level.FAIL, subject=f"GPU {index}", what="it is lost", remedy="reset the GPU, or reboot the node"
             )
             continue
-        yield from patiently(f"GPU {index}", lambda uuid=uuid: list(inspect_gpu(nvml.gpu(uuid), folder)))  # type: ignore[misc]
+        yield from patiently(f"GPU {index}", lambda uuid=uuid: inspect_gpu(nvml.gpu(uuid), folder))  # type: ignore[misc]
     yield from inspect_control(environ, uuids)
     yield from _inspect_leases(environ)
     yield _inspect_visible_devices(environ)
@@ -58,7 +58,7 @@ def inspect_rank(
     nvml, folder = Nvml(), lease_folder(environ)
     found: list[Finding] = []
     if gpu_uuid:
-        found += patiently(gpu_uuid, lambda: list(inspect_gpu(nvml.gpu(gpu_uuid), folder, own_pids)))
+        found += patiently(gpu_uuid, lambda: inspect_gpu(nvml.gpu(gpu_uuid), folder, own_pids))
     else:
         found.append(_inspect_visible_devices(environ))
     if misses_control:

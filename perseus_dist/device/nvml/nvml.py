@@ -56,11 +56,13 @@ class NvmlError(PerseusError):
 
     Attributes:
         code: nvmlReturn_t.
+        is_explained: Whether the message says what the code means here, and what to do.
     """
 
     def __init__(self, function: str, code: int, name: str, *, explain: bool = True) -> None:
-        super().__init__(f"{function}: {name}" + (f" ({_REMEDIES[code]})" if explain and code in _REMEDIES else ""))
         self.code = code
+        self.is_explained = explain and code in _REMEDIES
+        super().__init__(f"{function}: {name}" + (f" ({_REMEDIES[code]})" if self.is_explained else ""))
 
 
 class Nvml:
