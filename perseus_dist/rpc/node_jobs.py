@@ -14,6 +14,7 @@ as between containers. Entries and folders of other users are neither believed n
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -31,13 +32,12 @@ from perseus_dist.planning.output_file import replace_file
 from perseus_dist.rpc.state_folder import default_state_dir
 
 RENDEZVOUS_PREFIX = "perseus-"
-STATE_PREFIX = "planner-"
 SHARED_PORT_FILE, TOKEN_FILE = "shared.json", "operator-token"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RENDEZVOUS = re.compile(r"perseus-[a-z0-9_]{8}")  # as tempfile.mkdtemp names it
 _TRACE = re.compile(r"perseus-planner-.+\.json|\.perseus-planner-.+\.json\.[0-9]+\.tmp")
-_STATE = re.compile(r"planner-[a-z0-9_]{8}")
+_STATE = re.compile(r"planner-[0-9a-f]{8}-[a-z0-9_]{8}")
 _STATE_FILE = re.compile(r"\.?(planner\.sqlite|shared\.json|operator-token).*")
 _DEAD_EMPTY_S = 600.0  # a trainer makes the folder, and its agent locks it some seconds later
 _LOCK_S = 1.0
@@ -76,6 +76,16 @@ class NodeJob:
 def address_file(folder: Path, job_id: str) -> Path:
     """Where a job's embedded planner leaves its address and token."""
     return folder / f"perseus-planner-{job_id}.json"
+
+
+def state_prefix(job_id: str) -> str:
+    """How the state folders of a job's embedded planners begin; several jobs may share a rendezvous."""
+    return f"planner-{hashlib.sha256(os.fsencode(job_id)).hexdigest()[:8]}-"
+
+
+def state_folders(folder: Path, job_id: str) -> list[Path]:
+    """The state folders in a rendezvous that planners of a job have left, or still use."""
+    return [path for path in folder.glob(f"{state_prefix(job_id)}*") if _STATE.fullmatch(path.name)]
 
 
 def read_planner(path: Path) -> PlannerFile | None:
@@ -210,12 +220,18 @@ def _sweep_folder(folder: Path) -> None:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=descriptor)
             elif _STATE.fullmatch(name):
-                _sweep_state(name, descriptor)
+                sweep_state(name, descriptor)
         with suppress(OSError):  # files of others are in it
             folder.rmdir()
 
 
-def _sweep_state(name: str, parent: int) -> None:
+def sweep_state(name: str | Path, parent: int | None = None) -> None:
+    """Remove a planner's files in its state folder, by their names alone, and the folder if it is empty then.
+
+    Args:
+        name: Of the folder.
+        parent: Descriptor of the folder that the name is relative to.
+    """
     with suppress(OSError):
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         try:

@@ -14,6 +14,7 @@ from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.device.observe import ObserveOnly
 from perseus_dist.errors import NoRoomError
 from perseus_dist.messages.terms import Gpu
+from perseus_dist.rpc.node_jobs import state_prefix
 
 GPU = Gpu(uuid="", name="", driver_version="", clocks_mhz=(), control="observe")
 
@@ -21,14 +22,15 @@ GPU = Gpu(uuid="", name="", driver_version="", clocks_mhz=(), control="observe")
 def test_an_agent_goes_on_without_the_planner_of_a_killed_one_whose_files_find_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "planner-killed").mkdir()
-    (tmp_path / "planner-killed/operator-token").write_text("token")
 
     def replace_file(path: Path, data: bytes, *, mode: int) -> None:
         raise NoRoomError(f"{path}: {len(data)} bytes of mode {mode:o} find no room")
 
     monkeypatch.setattr(embedded_planner, "replace_file", replace_file)
     spec = make_spec(schedule="0F0 0B0\n", rendezvous=str(tmp_path))
+    killed = tmp_path / f"{state_prefix(spec.job_id)}abcdefgh"
+    killed.mkdir()
+    (killed / "operator-token").write_text("token")
     ring, doorbell, trainer = RingWriter(), os.eventfd(0, os.EFD_NONBLOCK), os.pidfd_open(os.getpid())
     image, kept = os.pipe()
     start = AgentStart(
@@ -60,3 +62,29 @@ def test_a_planner_is_told_which_agent_it_ends_with(tmp_path: Path, monkeypatch:
     with pytest.raises(OSError, match="no process can be started"):
         embedded_planner.EmbeddedPlanner(tmp_path / "rendezvous", make_spec(schedule="0F0 0B0\n"), 0)
     assert commands[0][commands[0].index("--parent") + 1] == str(os.getpid())
+
+
+def test_the_planner_of_a_killed_agent_goes_and_what_others_have_in_the_rendezvous_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(command: list[str], **_: object) -> None:
+        raise OSError(f"{command[0]} cannot be started")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    spec, folder = make_spec(schedule="0F0 0B0\n"), tmp_path / "rendezvous"
+    killed, other, results = (
+        folder / name
+        for name in (f"{state_prefix(spec.job_id)}abcdefgh", f"{state_prefix('other')}abcdefgh", "planner-results")
+    )
+    for state in (killed, other, results):
+        state.mkdir(parents=True)
+        for name in ("planner.sqlite", "operator-token"):
+            (state / name).write_text(state.name)
+    with pytest.raises(OSError, match="cannot be started"):
+        embedded_planner.EmbeddedPlanner(folder, spec, 0, is_continued=True)
+    (own,) = set(folder.iterdir()) - {other, results}
+    assert own.name.startswith(state_prefix(spec.job_id))
+    assert [path.name for path in own.iterdir()] == ["operator-token"]
+    assert (own / "operator-token").read_text() == killed.name
+    assert all((state / "planner.sqlite").read_text() == state.name for state in (other, results))

@@ -24,7 +24,7 @@ assert hold_rendezvous(folder) is not None
 register_job(job, folder)
 path = address_file(folder, job)
 path.write_text('{"address": "127.0.0.1:%s", "token": "%s", "pid": 1}' % (token, token))
-state = folder / "planner-abcdefgh"
+state = folder / "planner-0123abcd-abcdefgh"
 state.mkdir()
 for name in ("planner.sqlite", "planner.sqlite-wal", "planner.sqlite-shm"):
     (state / name).write_text("facts")
@@ -111,17 +111,17 @@ def test_a_sweep_removes_what_a_killed_job_left_and_nothing_else(tmp_path: Path)
     owners = [Owner(folder, folder.name, "1") for folder in (killed, living, shared)]
     (shared / "mine.txt").write_text("of the user")
     (shared / "planner-notes.txt").write_text("of the user")
-    (shared / "planner-abcdefgh" / "mine.txt").write_text("of the user")
+    (shared / "planner-0123abcd-abcdefgh" / "mine.txt").write_text("of the user")
     owners[0].kill()
     owners[2].kill()
     sweep_dead_jobs()
     assert not killed.exists()
     assert address_file(living, "living").exists()
-    assert (living / "planner-abcdefgh" / "planner.sqlite").exists()
+    assert (living / "planner-0123abcd-abcdefgh" / "planner.sqlite").exists()
     assert sorted(str(path.relative_to(shared)) for path in shared.rglob("*")) == [
         "mine.txt",
-        "planner-abcdefgh",
-        "planner-abcdefgh/mine.txt",
+        "planner-0123abcd-abcdefgh",
+        "planner-0123abcd-abcdefgh/mine.txt",
         "planner-notes.txt",
     ]
     entries = list((tmp_path / "state" / "perseus-dist" / "jobs").iterdir())
@@ -137,7 +137,7 @@ def test_a_sweep_follows_no_links(tmp_path: Path) -> None:
     (precious / "planner.sqlite").write_text("of another planner")
     rendezvous = tmp_path / "rendezvous"
     rendezvous.mkdir()
-    (rendezvous / "planner-abcdefgh").symlink_to(precious)
+    (rendezvous / "planner-0123abcd-abcdefgh").symlink_to(precious)
     register_job("linked", rendezvous)
     (tmp_path / "perseus-abcdefgh").symlink_to(precious)
     sweep_dead_jobs()

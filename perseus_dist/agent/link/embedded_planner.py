@@ -16,17 +16,18 @@ from perseus_dist.planning.output_file import replace_file
 from perseus_dist.rpc.node_jobs import (
     RENDEZVOUS_PREFIX,
     SHARED_PORT_FILE,
-    STATE_PREFIX,
     TOKEN_FILE,
     address_file,
     hold_rendezvous,
     register_job,
+    state_folders,
+    state_prefix,
     sweep_dead_jobs,
+    sweep_state,
 )
 
 _log = logging.getLogger(__name__)
 
-_STATE_PREFIX = "planner-"
 _END_S = 5.0
 _FIRST_DELAY_NS = 500_000_000
 _MAX_RESTARTS = 5
@@ -62,10 +63,10 @@ class EmbeddedPlanner:
     ) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
         self._lock = hold_rendezvous(self.folder)
-        found_by = _remove_predecessor(self.folder) if is_continued else {}
+        found_by = _remove_predecessor(self.folder, spec.job_id) if is_continued else {}
         sweep_dead_jobs()
         self._entry = self._register(spec.job_id)
-        self._state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX, dir=self.folder))
+        self._state = Path(tempfile.mkdtemp(prefix=state_prefix(spec.job_id), dir=self.folder))
         for name, content in found_by.items():
             replace_file(self._state / name, content, mode=0o600)
         self._address_file = address_file(self.folder, spec.job_id)
@@ -156,12 +157,16 @@ class EmbeddedPlanner:
                 self._address_file.unlink()
 
 
-def _remove_predecessor(folder: Path) -> dict[str, bytes]:
-    """Remove what a killed agent's planner has left, but for the files by which other nodes find its successor."""
+def _remove_predecessor(folder: Path, job_id: str) -> dict[str, bytes]:
+    """Remove what the planner of the job's killed agent has left.
+
+    Returns:
+        The files by which other nodes find its successor.
+    """
     kept: dict[str, bytes] = {}
-    for left in folder.glob(f"{STATE_PREFIX}*"):
+    for left in state_folders(folder, job_id):
         for name in (SHARED_PORT_FILE, TOKEN_FILE):
             with suppress(OSError):
                 kept[name] = (left / name).read_bytes()
-        shutil.rmtree(left, ignore_errors=True)
+        sweep_state(left)
     return kept
