@@ -1,5 +1,6 @@
 """What the lease daemon takes from clients that it does not trust."""
 
+import errno
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.device.control import ClockReport
+from perseus_dist.device.lease import health
 from perseus_dist.device.lease.wire import (
     WireError,
     decode_from_client,
@@ -86,3 +88,41 @@ def test_reports_come_through() -> None:
     assert decode_report(decode_from_daemon(encode_report(report))) == report
     with pytest.raises(WireError, match="request_ns"):
         decode_report({"requested_mhz": 1, "observed_mhz": 1, "event_reasons": 0})
+
+
+class FullDaemon:
+    """The socket of a daemon that refuses a connection before it was asked anything."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+
+    def connect(self) -> "FullDaemon":
+        return self
+
+    def __enter__(self) -> "FullDaemon":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def settimeout(self, _: float) -> None: ...
+
+    def sendall(self, _: bytes) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    def recv(self, _: int) -> bytes:
+        return self._said
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (encode({"op": "refused", "reason": "512 connections are open already"}), "512 connections are open already"),
+        (b"what?\n", "what?"),
+        (b"", "no daemon answers there (Broken pipe)"),
+    ],
+)
+def test_the_last_words_of_a_daemon_that_is_full_are_its_fault(
+    said: bytes, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "SocketConnector", lambda _: FullDaemon(said))
+    assert health.find_clockd_fault("/run/clockd.sock", 1.0) == fault
