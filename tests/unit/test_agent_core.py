@@ -536,6 +536,34 @@ def test_lost_boundaries_are_told_and_wait_for_the_next_iteration() -> None:
     assert world.of_type(Telemetry)[-1].lost_boundaries == 3
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_an_iteration_whose_successors_begins_were_lost_ends_where_it_said_so(is_begun: bool) -> None:  # noqa: FBT001
+    world = make_world()
+    world.iterate(0, 2)
+    world.advance(world.now + 2 * S, BLOCKING_W)
+    world.do(world.core.on_lost_boundaries(50, world.now))
+    if is_begun:  # the begin of the iteration that runs now is lost as well
+        world.pass_boundary(Event.END, "B", iteration=8)
+        world.pass_boundary(Event.ITERATION_END, iteration=8)
+    world.iterate(9, 2)
+    world.pass_boundary(Event.CLOSE)
+    times_s = {report.iteration: report.time_s for report in world.kept}
+    assert list(times_s) == [0, 1, 9, 10]
+    assert max(times_s.values()) < 1
+
+
+def test_an_iteration_of_which_only_instructions_were_lost_is_reported() -> None:
+    world = make_world()
+    world.iterate(0, 1)
+    world.pass_boundary(Event.ITERATION_BEGIN, iteration=1)
+    world.do(world.core.on_lost_boundaries(5, world.now))
+    world.advance(world.now + 100 * MS, BLOCKING_W)
+    world.pass_boundary(Event.ITERATION_END, iteration=1)
+    world.iterate(2, 1)
+    world.pass_boundary(Event.CLOSE)
+    assert [report.iteration for report in world.kept] == [0, 1, 2]
+
+
 def test_the_end_releases_tells_the_rest_and_says_goodbye() -> None:
     world = make_world()
     connect(world, table(1, ((1200,) * 6,)), switch())

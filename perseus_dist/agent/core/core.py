@@ -176,7 +176,7 @@ class AgentCore:
         """Boundaries were dropped: mark the rank out of sync until the next iteration."""
         self._reporter.num_lost_boundaries += count
         self._requests.is_stale = True
-        self._tracker.lose_step(now_ns)
+        self._tracker.miss_boundaries(now_ns)
         return self._finish(now_ns)
 
     def on_trainer_end(self, reason: str, now_ns: int) -> list[Action]:

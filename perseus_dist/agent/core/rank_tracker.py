@@ -23,6 +23,7 @@ from perseus_dist.boundaries.record import Event, Mark
 
 if TYPE_CHECKING:
     from perseus_dist.boundaries.reader import TimedBoundary
+    from perseus_dist.boundaries.record import Boundary
 
 _MAX_BACKLOG_NS = 1_000_000_000  # between a boundary whose time is exact and its reading: energies are still told apart
 
@@ -80,11 +81,14 @@ class RankTracker:
             if is_pipeline
             else None
         )
+        self._misses_boundaries = False  # since the newest iteration began
         self._outside_since: Stamp | None = None  # the last instruction ended, and the next iteration has not begun
 
     def follow(self, timed: "TimedBoundary", now_ns: int, looked_ns: int | None) -> BoundaryEffect:
         """Pass one boundary; ``now_ns`` and ``looked_ns`` as in ``AgentCore.on_boundaries``."""
         boundary, time_ns = timed
+        if self._misses_boundaries and boundary.event is not Event.TIMING:  # which tells of earlier iterations
+            self._see_what_is_missed(boundary)
         effect = self._position.step(boundary, time_ns)
         if self.timeline is not None:
             self.timeline.follow(boundary, effect, time_ns)
@@ -116,6 +120,18 @@ class RankTracker:
         if effect is BoundaryEffect.ITERATION_BEGAN:
             self.durations.move(time_ns)
         return effect
+
+    def miss_boundaries(self, time_ns: int) -> None:
+        """Boundaries were dropped."""
+        self._misses_boundaries = True
+        self.lose_step(time_ns)
+
+    def _see_what_is_missed(self, boundary: "Boundary") -> None:
+        """An iteration whose successor's begin was dropped too has no end but the one that was seen, if it was."""
+        is_begin = boundary.event is Event.ITERATION_BEGIN
+        if boundary.iteration != self._position.iteration + is_begin:
+            self._reporter.ledger.interrupt()
+        self._misses_boundaries = not is_begin
 
     def lose_step(self, time_ns: int) -> None:
         """Boundaries were dropped or do not fit: the rank is out of step until the next iteration."""
