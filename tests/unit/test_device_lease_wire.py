@@ -2,6 +2,7 @@
 
 import errno
 import json
+from typing import Self
 
 import pytest
 from hypothesis import given
@@ -99,7 +100,7 @@ class FullDaemon:
     def connect(self) -> "FullDaemon":
         return self
 
-    def __enter__(self) -> "FullDaemon":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...

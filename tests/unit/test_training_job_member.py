@@ -353,7 +353,34 @@ def test_a_planner_that_other_hosts_cannot_reach_is_not_told_of(
     on_another_host(monkeypatch, tmp_path)
     assert [job.run(first) for _ in range(3)] == [True] * 3
     assert not job.run(second)
+    seen = dict(job.store.values)
+    job.store.values.clear()  # nobody asks it any more
+    assert not job.run(second)
+    assert any("cannot listen for other nodes" in value for value in seen.values())
     first.close()
+
+
+@pytest.mark.usefixtures("several_hosts")
+def test_a_planner_that_is_never_announced_is_looked_for_less_and_less_often(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    on_another_host(monkeypatch, tmp_path)
+    looks: list[int] = []
+    monkeypatch.setattr(job.store, "check", lambda keys: looks.append(second._iteration) or keys[0] in job.store.values)
+    for _ in range(3000):
+        second.begin_iteration(4)
+        second.end_iteration()
+    assert [looks.count(iteration) for iteration in range(32)] == [2] * 32
+    assert sorted(set(looks))[32:] == [32, 34, 38, 46, 62, 94, 158, 286, 542, 1054, 2078]
+    listens(job, shared={"address": "10.0.0.1:2", "certificate": "PEM"})
+    assert job.run(first)
+    while second.hook is None:
+        assert second._iteration < 4000
+        job.run(second)
+    first.close()
+    second.close()
 
 
 def test_a_job_that_seems_to_be_on_one_host_says_what_to_set(

@@ -120,11 +120,23 @@ def announce_planner(store: Store, key: str, planner: SharedPlanner) -> None:
     store.set(f"{key}/planner", json.dumps(asdict(planner)))
 
 
+def announce_no_planner(store: Store, key: str, reason: str) -> None:
+    """As rank 0, say that other hosts cannot reach the planner that it embeds. Raises what the store raises."""
+    leave_refusal(store, f"{key}/planner", reason)
+
+
 def announced_planner(store: Store, key: str) -> SharedPlanner | None:
-    """The planner that rank 0 embeds, or None while it has not said. Raises what the store raises."""
+    """The planner that rank 0 embeds, or None while it has not said. Raises what the store raises.
+
+    Raises:
+        IdentityError: Other hosts cannot reach it.
+    """
     if not store.check([f"{key}/planner"]):
         return None
-    return SharedPlanner(**json.loads(store.get(f"{key}/planner")))
+    word = json.loads(store.get(f"{key}/planner"))
+    if "refusal" in word:
+        raise IdentityError(word["refusal"])
+    return SharedPlanner(**word)
 
 
 def is_store_kept(environment: Mapping[str, str] = os.environ) -> bool:

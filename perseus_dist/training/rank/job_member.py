@@ -28,6 +28,7 @@ from perseus_dist.training.rank.job_identity import (
     IdentityError,
     JobIdentity,
     Store,
+    announce_no_planner,
     announce_planner,
     announced_planner,
     find_identity,
@@ -50,6 +51,7 @@ _FIRST_BACKOFF = 2  # iterations; doubled at each change, so that a batch that g
 _MAX_BACKOFF = 1024
 _LASTING_BACKOFFS = 4  # for which content must have lasted, so that the next is planned as soon as the first was
 _MAX_JOIN_ATTEMPTS = 5  # at rank 0's word, an iteration apart; by what it promises, the second finds it
+_CLOSE_LOOKS = 32  # for the planner that rank 0 announces, an iteration apart; later ones are twice as far apart each
 _numbers = count()  # ranks make their engines in the same order
 
 
@@ -116,6 +118,8 @@ class JobMember:
         self._rejoin_backoff = _FIRST_BACKOFF
         self._changed_at = 0  # the iteration
         self._num_join_attempts = 0
+        self._num_looks = 0  # for the planner of rank 0's host, which starts
+        self._next_look = 0  # the iteration
         self._announcement: _PlannerAnnouncement | None = None
         self._tracing: JobTracing | None = None
         self._host_pace = HostPaceFile(rank=place.rank, report=options.report)
@@ -225,7 +229,7 @@ class JobMember:
         self._changed_at = self._iteration
         self._join_iteration = max(self._iteration, 0) + self._rejoin_backoff
         self._rejoin_backoff = min(2 * self._rejoin_backoff, _MAX_BACKOFF)
-        self._num_join_attempts = 0
+        self._num_join_attempts = self._num_looks = self._next_look = 0
 
     def close(self) -> None:
         """Never take part again."""
@@ -266,6 +270,8 @@ class JobMember:
         store = self._framework.open_store()
         if self._place.rank == 0:
             self._join_first(store, key)
+        elif self._iteration < self._next_look:
+            return
         elif self._iteration > due or not is_store_kept():  # else the word may be an earlier attempt's
             self._join_others(store, key)
 
@@ -299,28 +305,30 @@ class JobMember:
     def _join_others(self, store: Store, key: str) -> None:
         try:
             identity = find_identity(store, key)
+            own_key = "" if identity is None else f"{key}/{identity.run_id}"
+            needs_planner = identity is not None and not identity.is_within_reach and identity.is_shared
+            planner = announced_planner(store, own_key) if needs_planner else None
         except IdentityError as error:
             _log.debug("perseus: rank %d takes no part: %s", self._place.rank, error)  # rank 0 has said it aloud
             self.close()
             return
-        if identity is not None:
-            planner, own_key = None, f"{key}/{identity.run_id}"
-            if not identity.is_within_reach and identity.is_shared:
-                planner = announced_planner(store, own_key)
-                if planner is None:  # rank 0's is still starting
-                    return
-            elif not identity.is_within_reach and is_first_to_say(store, own_key):
+        if needs_planner and planner is None:  # rank 0's is still starting
+            self._num_looks += 1
+            apart = 1 << max(0, self._num_looks - _CLOSE_LOOKS)
+            self._next_look = self._iteration + min(apart, _MAX_BACKOFF)
+        elif identity is not None:
+            if not (identity.is_within_reach or needs_planner) and is_first_to_say(store, own_key):
                 _log.warning(
-                    "perseus: the job spans several hosts, and rank 0 knows no address where the others reach the "
-                    "planner that it embeds: clocks stay as they are; name an address of rank 0's host with "
+                    "perseus: the job spans several hosts, and rank 0's planner is not shared with other nodes: clocks "
+                    "stay as they are; name an address of rank 0's host with "
                     "--perseus-share HOST, or start 'perseus-dist planner' and name it with --perseus-planner HOST:PORT"
                 )
             if not self._attach(self._framework.read_schedule(), identity, store, key, planner=planner).enabled:
                 self.close()  # the hook has said why
-            return
-        self._num_join_attempts += 1
-        if self._num_join_attempts == _MAX_JOIN_ATTEMPTS:
-            raise IdentityError("rank 0 has not said which job this is; is Perseus disabled there?")
+        else:
+            self._num_join_attempts += 1
+            if self._num_join_attempts == _MAX_JOIN_ATTEMPTS:
+                raise IdentityError("rank 0 has not said which job this is; is Perseus disabled there?")
 
     def _attach(
         self,
@@ -406,4 +414,6 @@ class _PlannerAnnouncement:
             return False
         if found.shared is not None:
             announce_planner(self._store, self._key, found.shared)
+        else:
+            announce_no_planner(self._store, self._key, "rank 0's planner cannot listen for other nodes")
         return True
