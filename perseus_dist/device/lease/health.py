@@ -30,7 +30,7 @@ def find_clockd_fault(path: str, timeout_s: float) -> str:
 
 
 def _last_words(connected: socket.socket) -> bytes:
-    """What it says before it ends the connection: nothing, or a refusal where there are too many.
+    """The daemon's words before it ends the connection: none, or a refusal where there are too many.
 
     Raises:
         OSError: It does not answer, or has ended the connection before it was asked to, and says nothing.
