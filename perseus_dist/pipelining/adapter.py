@@ -83,7 +83,7 @@ def detach(schedule: Any) -> None:
     """Release the clocks and leave the schedule as it was before ``attach``. Harmless where it is not attached."""
     attachment: Attachment | None = getattr(schedule, "__dict__", {}).pop(_ATTACHMENT, None)
     if attachment is not None:
-        attachment.remove()
+        attachment.detach()
 
 
 def _is_first_rank() -> bool:

@@ -33,12 +33,16 @@ from perseus_dist.training.rank.device import Device, open_device
 from perseus_dist.training.rank.iteration_work import TokenCount
 from perseus_dist.training.rank.job_identity import torch_store
 from perseus_dist.training.rank.job_member import Framework, JobMember, RankIdentity
+from perseus_dist.training.rank.join_pace import JoinPace
 from perseus_dist.training.replaced_function import replace_function
 
 _log = logging.getLogger(__name__)
 
 _BATCHES = ("arg_mbs", "kwarg_mbs", "target_mbs")  # of _step_microbatches
 _newest: "weakref.ref[Attachment] | None" = None  # of this process, whose one GPU has one clock
+
+_pace = JoinPace()
+_left_hooks: list[Callable[[], None]] = []  # of optimizers, for schedules that were collected: they do nothing any more
 
 
 class Attachment:
@@ -80,6 +84,8 @@ class Attachment:
             PerseusError: No plan is made for what runs, or for how ranks are arranged.
         """
         global _newest  # noqa: PLW0603 - as there is one GPU
+        while _left_hooks:
+            _left_hooks.pop()()
         schedule = self._schedule
         reason = reason_against(schedule, optimizer)
         if reason is not None:
@@ -99,7 +105,7 @@ class Attachment:
             open_store=torch_store,
             read_workload=lambda: _workload_of(seen()),
         )
-        member = self._member = JobMember(place, options, framework)
+        member = self._member = JobMember(place, options, framework, first_join=_pace.next_wait())
         weakref.finalize(schedule, _close, member).atexit = False
         if (earlier := _active()) is not None:
             earlier.supersede()
@@ -117,8 +123,13 @@ class Attachment:
                 self._replace(stage, "perform_reduce_grad", partial(self._run, self._reductions[stage.stage_index]))
         if optimizer is not None:
             begin, end = weakref.WeakMethod(self._begin_step), weakref.WeakMethod(self._end_step)
-            self._put_back.append(optimizer.register_step_pre_hook(partial(_call, begin)).remove)
-            self._put_back.append(optimizer.register_step_post_hook(partial(_call, end)).remove)
+            removes = (
+                optimizer.register_step_pre_hook(partial(_call, begin)).remove,
+                optimizer.register_step_post_hook(partial(_call, end)).remove,
+            )
+            self._put_back += removes
+            # Not removed at once: the optimizer may go through its hooks when the schedule is collected.
+            weakref.finalize(schedule, _left_hooks.extend, removes).atexit = False
         if place.rank == 0 and options.report is not None:
             make_report_at_exit(options.report, partial(_close, member))
 
@@ -129,6 +140,12 @@ class Attachment:
         self._is_iterating = False
         self._safely(JobMember.close)
         self._member = None
+
+    def detach(self) -> None:
+        """As ``remove``, because the script says so: what it attaches next takes part at once."""
+        if self.is_active:
+            _pace.forget()
+        self.remove()
 
     def supersede(self) -> None:
         """Make room for a later schedule of this process. Should this one train again, both are given up."""
@@ -227,6 +244,7 @@ class Attachment:
         self._end_iteration()  # where the optimizer has not stepped, which its order does not fit
         self._is_iterating = True
         self._tokens.begin_iteration()
+        _pace.count_iteration()
 
         def begin(member: JobMember) -> None:
             batches = [_argument(call, place, name) for place, name in enumerate(_BATCHES)]

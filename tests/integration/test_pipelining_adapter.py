@@ -140,7 +140,7 @@ def test_an_iteration_that_fails_is_abandoned(harness: Harness) -> None:
 
 
 def test_a_schedule_that_is_made_again_takes_the_place_of_the_first(harness: Harness) -> None:
-    steps = ("attach", "train", "train", "remake", "attach", "train", "train")
+    steps = ("attach", "train", "train", "remake", "attach", *["train"] * 5)  # which joins after two
     for answers in harness.run_schedules("Schedule1F1B", steps=steps):
         first, second = (agent["boundaries"] for agent in answers["Schedule1F1B"]["agents"])
         assert first[-1][0] == "CLOSE"
@@ -148,8 +148,16 @@ def test_a_schedule_that_is_made_again_takes_the_place_of_the_first(harness: Har
         assert answers["Schedule1F1B"]["losses"][0] == answers["Schedule1F1B"]["losses"][1]
 
 
+def test_a_schedule_that_is_made_again_for_each_step_starts_one_agent_and_leaves_no_hooks(harness: Harness) -> None:
+    steps = ("attach", "train", "train", *("remake", "attach", "train") * 6)
+    for answers in harness.run_schedules("Schedule1F1B", steps=steps):
+        assert len(answers["Schedule1F1B"]["agents"]) == 1
+        assert answers["Schedule1F1B"]["hooks_left"] == 0
+        assert answers["Schedule1F1B"]["losses"][0] == answers["Schedule1F1B"]["losses"][1]
+
+
 def test_schedules_that_train_in_turns_are_both_let_go(harness: Harness) -> None:
-    steps = ("attach", "train", "train", "remake", "attach", "train", "train", "train_first", "train")
+    steps = ("attach", "train", "train", "remake", "attach", *["train"] * 5, "train_first", "train")
     first, second = (answers["Schedule1F1B"] for answers in harness.run_schedules("Schedule1F1B", steps=steps))
     for rank in (first, second):
         assert [agent["boundaries"][-1][0] for agent in rank["agents"]] == ["CLOSE", "CLOSE"]

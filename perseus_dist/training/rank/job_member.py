@@ -99,12 +99,15 @@ class JobMember:
         place: Who the rank is.
         options: What was asked for.
         framework: How the framework answers.
+        first_join: The iteration at which it joins, the same on all ranks.
 
     Attributes:
         hook: The rank's, while it takes part.
     """
 
-    def __init__(self, place: RankIdentity, options: PerseusOptions, framework: Framework) -> None:
+    def __init__(
+        self, place: RankIdentity, options: PerseusOptions, framework: Framework, *, first_join: int = 0
+    ) -> None:
         self._place = place
         self._options = options
         self._framework = framework
@@ -114,7 +117,7 @@ class JobMember:
         self._boundaries: OrderedBoundaries | None = None
         self._iteration = -1
         self._shape: object = None
-        self._join_iteration: int | None = 0  # the iteration at which all ranks join; None once this one never will
+        self._join_iteration: int | None = first_join  # of all ranks, an iteration; None once this one never will
         self._rejoin_backoff = _FIRST_BACKOFF
         self._changed_at = 0  # the iteration
         self._num_join_attempts = 0
@@ -136,8 +139,8 @@ class JobMember:
 
         Args:
             shape: What the schedule depends on, the same on all ranks; compared with the iteration's before.
-            sees_instructions: Whether those of this iteration can be seen as they run, on all ranks alike. Otherwise a
-                rank keeps one clock all through it, and ``begin`` and ``end`` publish nothing.
+            sees_instructions: Whether those of this iteration can be seen as they run, on all ranks alike. Otherwise
+                clocks change by time alone, or not at all, and ``begin`` and ``end`` publish nothing.
         """
         self._iteration += 1
         granularity = Granularity.INSTRUCTION if sees_instructions else Granularity.RANK
