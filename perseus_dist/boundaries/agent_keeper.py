@@ -1,7 +1,7 @@
 """Replacing an agent that was killed: without one, no process releases its clock.
 
-A daemon thread of the trainer sleeps until the agent ends, so that a boundary costs nothing more. An agent that ended
-by itself, or was asked to, is not replaced.
+A daemon thread of the trainer sleeps until the agent ends, so that a boundary costs nothing more. An agent that has
+finished, or cannot use its input (status 0 or 2), is not replaced; one that crashed or was killed is.
 """
 
 import logging
@@ -44,7 +44,7 @@ class RestartPace:
 
 
 class AgentKeeper:
-    """Waits for the end of a rank's agent, and starts another one if it was killed.
+    """Waits for the end of a rank's agent, and starts another one if it was killed or crashed.
 
     Args:
         rank: For the log.

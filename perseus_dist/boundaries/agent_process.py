@@ -23,7 +23,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
         spec: The rank.
         ring_fd: Of the boundaries' memory.
         doorbell_fd: The eventfd that wakes the agent.
-        is_replacement: Whether the rank's agent before this one was killed.
+        is_replacement: Whether the rank's agent before this one was killed or crashed.
 
     Raises:
         OSError: It cannot be started.
@@ -64,7 +64,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacemen
 def _image_fd() -> int:
     """A pipe's end that is readable once this process runs another program: the other end is closed on exec.
 
-    One for all agents of a process. Forked children give up both ends, so that they may outlive the program.
+    All agents of a process share one pipe. Forked children close both ends, so that a child may outlive the program.
     """
     pipe = _pipes.get(_IMAGE)
     if pipe is None or not all(map(pipe.is_end, pipe.ends)):
@@ -77,7 +77,7 @@ def _image_fd() -> int:
 
 
 class _Pipe:
-    """Both ends of a pipe, which a trainer may have closed, and given their numbers to files of its own.
+    """Both ends of a pipe. The trainer may close them, and other files may then have their numbers.
 
     Attributes:
         ends: To read and to write.

@@ -48,8 +48,8 @@ class RankSpec:
         run_id: The same on all ranks of one start of the trainers, another one at each start. Without it the planner
             takes an agent that it does not know for a new run's where no rank of the job is attached.
         workload: What the framework knows of the rank's work: a planner uses what it measured again for the same alone.
-        granularity: ``instruction``, or ``rank`` where instructions of an iteration cannot be seen: all of them are one
-            boundary's, of kind ``planning.schedule.granularity.ITERATION``, and have one clock.
+        granularity: ``instruction``, or ``rank`` where instructions of an iteration cannot be seen: one boundary pair
+            of kind ``planning.schedule.granularity.ITERATION`` stands for all of them; clocks may change by time.
         options: Further settings of the agent, by name.
     """
 

@@ -21,7 +21,9 @@ _is_active = False
 
 
 def activate(options_text: str | None = None) -> None:
-    """Have DeepSpeed's engines run under Perseus in this process. A second call changes nothing but options.
+    """Have DeepSpeed's engines run under Perseus in this process.
+
+    A second call only gives options where the first gave none.
 
     Args:
         options_text: What the user asked for on the command line, as ``PerseusOptions.to_text`` writes it. None: only

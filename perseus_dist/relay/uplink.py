@@ -1,4 +1,4 @@
-"""The relay's stream to the planner, opened again and again while agents are there, and the channels on it."""
+"""The relay's stream to the planner, opened again and again, and the channels on it."""
 
 import asyncio
 import logging

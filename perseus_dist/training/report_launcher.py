@@ -77,7 +77,7 @@ class ReportLauncher:
     def tell_command(self) -> None:
         """Say how to make the report: an interrupted job does not wait for it."""
         if _version(self._folder) != self._before:
-            _log.warning("interrupted; for the report: perseus-dist report %s", self._folder)
+            _log.warning("no report was made; to make it: perseus-dist report %s", self._folder)
 
 
 def await_last_word(folder: Path, before: tuple[int, int]) -> bool:

@@ -420,5 +420,5 @@ def test_an_interrupted_launcher_of_other_hosts_waits_for_no_report(
     with pytest.raises(SystemExit):
         runner.main(["--perseus-report", str(tmp_path), "train.py"])
     assert [record.getMessage() for record in caplog.records] == [
-        f"interrupted; for the report: perseus-dist report {tmp_path}"
+        f"no report was made; to make it: perseus-dist report {tmp_path}"
     ]

@@ -252,7 +252,7 @@ def test_ctrl_c_reaches_the_ranks(environment: Environment, signals: list[signal
         output, _ = job.communicate(timeout=60)
     assert job.returncode == -signals[0]
     assert "runner_patch.py" not in output
-    told = f"interrupted; for the report: perseus-dist report {environment.work / 'report'}"
+    told = f"no report was made; to make it: perseus-dist report {environment.work / 'report'}"
     assert (told in output) == (signals[0] == signal.SIGINT)
 
 
@@ -266,7 +266,7 @@ def test_ctrl_c_while_the_report_is_made(environment: Environment) -> None:
         output, _ = job.communicate(timeout=60)
     assert job.returncode == -signal.SIGINT
     assert "Traceback" not in output
-    assert f"interrupted; for the report: perseus-dist report {environment.work / 'report'}" in output
+    assert f"no report was made; to make it: perseus-dist report {environment.work / 'report'}" in output
 
 
 def test_a_launcher_that_fails_shows_its_own_traceback_alone(environment: Environment) -> None:

@@ -58,4 +58,4 @@ def test_ctrl_c_ends_the_waiting_and_names_the_command(how: str, tmp_path: Path)
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=PATIENCE_S)
-        assert f"interrupted; for the report: perseus-dist report {tmp_path}" in said
+        assert f"no report was made; to make it: perseus-dist report {tmp_path}" in said

@@ -1,10 +1,10 @@
 """Energy of iterations: the counter at their begins and ends, from publications on either side.
 
-A reading tells what the counter stood at as it was published, up to a period ago: half of one on average. That is wrong
-by the same in one iteration after the other where they last nearly a whole number of periods. So the counter is watched
-from each iteration's begin until it is published next, where periods are long and iterations short: the line through
-that publication and the one before it tells the energy as the iteration began, if that is near; else the mean power
-since the iteration before does. Where none is seen, the reading counts.
+A reading tells what the counter stood at as it was published, up to a period ago: half of one on average. Where
+iterations last nearly a whole number of periods, the error is the same in each. So the counter is watched from each
+iteration's begin until it is published next, where periods are long and iterations short. If the publication is near,
+the line through it and the one before gives the energy at the begin; else the mean power since the iteration before
+does. Where none is seen, the reading counts.
 """
 
 from perseus_dist.agent.core.ledger import Ledger

@@ -3,8 +3,8 @@
 While the planner is there, its own guard judges by probes at full clocks that it orders. While it is away, a link or a
 GPU that becomes slow may turn a plan that was on time into one that is late, and a straggler that a plan waits for may
 recover. So each rank compares with itself: with what iterations took when the planner went away, and, at the same
-iterations as all other ranks, with what they take at full clocks. A rank that alone is cut off does not hear of another
-target either, and it may be what makes the others late: the others do not probe with it, or have become faster.
+iterations as all other ranks, with what they take at full clocks. A rank that is cut off alone does not hear of a new
+target and may delay the others. Its own iterations show that: the others do not probe with it, or have become faster.
 """
 
 import sys

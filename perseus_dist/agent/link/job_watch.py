@@ -27,7 +27,7 @@ class JobSeen:
 
 @dataclass(frozen=True, slots=True)
 class TableSeen:
-    """A new table is in force."""
+    """The planner has a new table."""
 
     frontier: JobFrontier
     profile: JobProfile

@@ -8,7 +8,9 @@
 """
 
 _MAX_REDIRECTS = 3
-"""That are followed at once: replicas that send a rank round in circles wait for a lease to lapse."""
+"""Redirects that are followed at once; then a rank waits, as replicas that redirect it in circles wait for a lease to
+lapse.
+"""
 
 
 class PlannerRoute:

@@ -63,8 +63,8 @@ class LeastSquares:
     def solve(self, priors: Sequence[Unknown]) -> list[Unknown]:
         """The unknowns, each believed to be its prior as far as the observations do not say better.
 
-        Where factors vary by little more than they are blurred by, that variation says nothing, and would draw an
-        unknown to 0. It is held to draw to the prior, and this is believed by as much as ``_BLUR_Z`` blurs would say.
+        Where a factor varies little more than its own blur, that variation is noise and would pull the unknown to 0.
+        It is pulled to the prior instead, with the weight of ``_BLUR_Z`` blurs.
         """
         beliefs = [1 / prior.error**2 + _BLUR_Z**2 * blur for prior, blur in zip(priors, self._blur, strict=True)]
         normal = [row[:] for row in self._normal]

@@ -4,10 +4,10 @@
     activity  .FFFFFFF..FFFFFFF.BBBBBBBBBBBBBB..FFFFFFF.BBBBBBBB   F and B known from boundaries, else it waits
     energy at an edge = offset + sum over kinds of (power of the kind x its time until the edge)
 
-The powers are fitted to all edges by least squares. One computation is far too short for the counter, but hundreds of
-them, cut by the edges at ever other places, tell the powers apart. Where they come in step with the counter the edges
-do not, and computations are held to draw alike by as much as edges may be misplaced. Offsets are renewed every few
-dozen edges, so that a power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds.
+The powers are fitted to all edges by least squares. One computation is far too short for the counter. Hundreds of
+them, which edges cut at different places, tell the powers apart. Where edges always cut at the same places,
+computations are held alike, as strongly as edges may be misplaced. Offsets are renewed every few dozen edges, so that
+a power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds.
 Iterations in which the GPU was slower than in most are left out: the additional time of their instructions would count
 as waiting. So are those in which all computations were slower than in another iteration of the step.
 
