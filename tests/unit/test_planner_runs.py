@@ -8,11 +8,11 @@ from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_typ
 from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
 from perseus_dist.messages.from_planner import Release, ScheduleWanted, Sweep, Switch
-from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.messages.terms import NO_POINT, Target
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
 from perseus_dist.planner.lifecycle.baseline import record_baseline
-from perseus_dist.planner.lifecycle.events import PlanFailed, Tick
+from perseus_dist.planner.lifecycle.events import JobEvent, PaceSet, PlanFailed, StragglerReported, TargetSet, Tick
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
@@ -603,6 +603,28 @@ def test_a_profile_that_is_soon_wrong_again_is_released_and_measured_when_the_gu
     assert job_status(fleet.job).guard.falls == 2, "the plan that was swept again at once counts, too"
     fleet.iterate(8)
     assert fleet.phase() is Phase.REPROFILING
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PaceSet(slowdown=1.2, budget="hall", holds_probes=False, reason="budget hall gives the job 100 W"),
+        TargetSet(target=Target(slowdown=1.15)),
+        StragglerReported(straggler_id="s", degree=1.3, dp_rank=1),
+    ],
+)
+def test_a_plan_that_was_dropped_stays_so_during_the_sweep_that_replaces_it(event: JobEvent) -> None:
+    fleet = Runs(dp=2).first()
+    fleet.iterate(3)
+    _drift(fleet)
+    fleet.tell(event)
+    fleet.iterate(1)
+    assert fleet.phase() is Phase.REPROFILING
+    assert [fleet.order(rank) for rank in range(4)] == [(0, NO_POINT)] * 4
+    fleet.iterate(40)
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.job.point(0) > 0, "what was asked for meanwhile counts from the next plan on"
 
 
 def _drift(fleet: Fleet, drift: Drift = DRIFT) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from perseus_dist.messages.from_agent import (
     Attach,
+    Drift,
     GpuSample,
     IterationReport,
     KindTime,
@@ -45,7 +46,7 @@ from perseus_dist.planner.lifecycle.events import (
     TargetSet,
     Tick,
 )
-from perseus_dist.planner.lifecycle.lifecycle import Policy, restore, step
+from perseus_dist.planner.lifecycle.lifecycle import Phase, Policy, restore, step
 from perseus_dist.planner.lifecycle.plan import start_planning
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
@@ -522,6 +523,19 @@ def test_slow_instructions_without_a_reason_are_detected_by_time() -> None:
     assert world.status.verdicts == ()
     assert world.points == usual
     assert own(world, 1) == 0
+
+
+def test_a_gpu_that_becomes_hot_during_a_sweep_brings_no_dropped_plan_back() -> None:
+    world = World()
+    world.iterate(30)
+    drift = Drift(sequence=1, chunk=0, kind="F", clock_mhz=1000, profile_time_s=0.1, measured_time_s=0.2, num_runs=9)
+    for rank in (0, 2):
+        world.tell(RankMessage(stream=world.stream_of[rank], message=drift))
+    assert world.points == [NO_POINT, NO_POINT]
+    world.cap_mhz[3] = 1000
+    world.iterate(12)
+    assert slow_ranks(world) == [3]
+    assert (world.job.phase, world.points) == (Phase.REPROFILING, [NO_POINT, NO_POINT])
 
 
 @pytest.mark.parametrize("is_same_profile", [True, False])

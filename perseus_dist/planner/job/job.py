@@ -51,7 +51,7 @@ class Job:
         chosen_pace: What a power budget or a price policy asks for, or None.
         holds_probes: Whether a power budget leaves no room for probes at full clocks now.
         plan: The newest table, or None.
-        stragglers: By name, those that operators reported and that were found.
+        stragglers: By name, those that operators reported.
         num_refused_reports: Reports that were not taken.
         history: What has happened, for those who watch.
         now_s: [s] of the latest event.
@@ -110,8 +110,9 @@ class Job:
     @property
     def is_released(self) -> bool:
         """Whether the plan was given up, and is neither tried again nor replaced yet."""
-        is_planning_anew = self.phase is Phase.PLANNING and self.switch is not None and NO_POINT in self.switch.points
-        return self.phase is Phase.RELEASED or is_planning_anew
+        is_replacing = self.phase in (Phase.REPROFILING, Phase.PLANNING)
+        is_without = self.switch is not None and NO_POINT in self.switch.points
+        return self.phase is Phase.RELEASED or (is_replacing and is_without)
 
     @property
     def sees_instructions(self) -> bool:
