@@ -627,6 +627,60 @@ def test_a_plan_that_was_dropped_stays_so_during_the_sweep_that_replaces_it(even
     assert fleet.job.point(0) > 0, "what was asked for meanwhile counts from the next plan on"
 
 
+def test_a_plan_that_is_dropped_before_an_iteration_is_known_is_swept_anew_at_once() -> None:
+    fleet = Runs().first()
+    fleet.iterate(5)
+    fleet.next_run()
+    fleet.iterate(1)
+    _restart_planner(fleet, table_revision=1)
+    _drift(fleet)
+    assert [fleet.order(rank) for rank in range(2)] == [(0, NO_POINT)] * 2
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert (fleet.phase(), sweep.sweep_id) == (Phase.REPROFILING, 2)
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.PLANNING
+
+
+@pytest.mark.parametrize("has_plan", [True, False])
+def test_a_sweep_goes_on_at_a_planner_that_restarts_before_an_iteration_of_the_run_is_known(*, has_plan: bool) -> None:
+    fleet = Runs()
+    if has_plan:
+        fleet.first()
+        fleet.iterate(5)
+    else:
+        fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+        fleet.iterate(BASELINE + 1)
+        assert fleet.phase() is Phase.PROFILING
+    fleet.next_run()
+    fleet.iterate(1)
+    if has_plan:
+        _drift(fleet)
+    assert fleet.job.measured.baseline is None
+    _restart_planner(fleet, apart_s=4.0)
+    for stream in fleet.stream_of.values():  # long iterations: none is over yet
+        fleet.say(stream, Telemetry(sequence=2, iteration=fleet.iteration, control="clockd"))
+    fleet.tell(Tick())
+    assert fleet.phase() is (Phase.REPROFILING if has_plan else Phase.WARMING_UP)
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.job.profiling.sweep_id == (3 if has_plan else 2)
+    baseline = fleet.job.measured.baseline
+    assert baseline is not None
+    assert baseline.is_probed == has_plan, "a run without a plan measures its own first"
+
+
+def _restart_planner(fleet: Runs, *, apart_s: float = 0.0, **changes: object) -> None:
+    """The planner starts again, and the same agents come back one by one."""
+    incarnations = {rank: fleet.job.members.ranks[rank].incarnation for rank in fleet.stream_of}
+    fleet.restart()
+    for rank, incarnation in incarnations.items():
+        fleet.attach(rank, incarnation=incarnation, **{"gpu": GPU, "workload": WORKLOAD, **changes})  # type: ignore[arg-type]
+        for _ in range(int(apart_s)):
+            fleet.now_s += 1.0
+            fleet.tell(Tick())
+
+
 def _drift(fleet: Fleet, drift: Drift = DRIFT) -> None:
     for stream in list(fleet.stream_of.values()):
         fleet.say(stream, drift)

@@ -133,6 +133,8 @@ def _restore_sweep(profiling: Profiling, ordered: SweepBegun) -> None:
 
 def _phase(job: Job) -> Phase:
     if job.profiling.sweep is not None and job.sees_instructions:
+        if job.plan is None and job.measured.baseline is None:  # of an earlier run; it waits for this one's baseline
+            return Phase.REGISTERING
         return Phase.REPROFILING if job.plan else Phase.PROFILING
     if job.plan is not None and job.switch is not None and set(job.switch.points) != {NO_POINT}:
         return Phase.ENFORCING

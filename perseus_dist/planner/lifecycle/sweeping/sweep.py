@@ -47,7 +47,7 @@ def iterations_per_clock(job: Job, *, is_profile: bool, is_repeated: bool = Fals
     num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
     window_s = num_periods * job.members.energy_period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
-    assert time_s is not None  # no sweep before the baseline
+    assert time_s is not None  # a sweep comes behind a baseline or a plan
     is_seen_next = is_repeated or (is_profile and _begins_with_a_single_one(parse_schedule(job.schedule_text)))
     least = 2 if is_seen_next else 1
     return min(max(math.ceil(window_s / max(time_s, 1e-6)), least), policy.max_iterations_per_clock)
