@@ -8,7 +8,7 @@ from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_typ
 from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
 from perseus_dist.messages.from_planner import Release, ScheduleWanted, Sweep, Switch
-from perseus_dist.messages.terms import NO_POINT, Target
+from perseus_dist.messages.terms import NO_ITERATION, NO_POINT, Target
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
 from perseus_dist.planner.lifecycle.baseline import record_baseline
@@ -378,6 +378,48 @@ def test_within_a_run_an_agent_that_comes_back_is_not_compared() -> None:
     assert fleet.phase() is Phase.ENFORCING
     fleet.next_run(gpu=GPU)
     assert fleet.told() == [], "nor is it kept"
+
+
+@pytest.mark.parametrize("begun", [NO_ITERATION, 0, 30])
+def test_a_run_that_begins_as_the_last_rank_of_the_one_before_leaves_is_where_its_own_ranks_are(begun: int) -> None:
+    fleet = Runs().first()
+    fleet.iterate(2000)
+    fleet.detach(0)
+    lingering = fleet.stream_of.pop(1)
+    fleet.begin_next_run()
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD, iteration=NO_ITERATION)
+    if begun != NO_ITERATION:
+        fleet.say(fleet.stream_of[0], Telemetry(sequence=1, iteration=begun, control="clockd"))
+    fleet.stream_of[1] = lingering
+    fleet.detach(1)
+    assert fleet.job.spec is not None
+    assert (fleet.job.spec.run_id, fleet.job.progress.iteration) == ("run 2", begun)
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD, iteration=begun)
+    fleet.iteration = max(begun, 0)
+    fleet.iterate(5)
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert fleet.phase() is Phase.ENFORCING
+    assert switch.effective_iteration <= fleet.iteration
+
+
+def test_a_rank_of_the_run_before_that_reconnects_beside_the_next_runs_ranks_says_nothing_of_where_they_are() -> None:
+    fleet = Runs().first()
+    fleet.iterate(2000)
+    ahead = fleet.iteration
+    fleet.restart()
+    fleet.begin_next_run()
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD, iteration=NO_ITERATION)
+    stream = fleet.attach(1, incarnation=1001, gpu=GPU, workload=WORKLOAD, iteration=ahead, run_id="run 1")
+    report = IterationReport(iteration=ahead, time_s=9.0, pipeline_time_s=9.0, energy_j=50.0)
+    fleet.say(stream, Telemetry(sequence=1, iteration=ahead + 1, iterations=(report,), control="clockd"))
+    assert (fleet.job.progress.iteration, fleet.job.progress.pipelines[0].time_s) == (NO_ITERATION, 0.0)
+    fleet.detach(1)
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD, iteration=NO_ITERATION)
+    fleet.iterate(10)
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (fleet.job.progress.iteration, switch.effective_iteration) == (10, 2)
 
 
 def test_a_run_of_which_a_rank_lingers_ends_with_it() -> None:

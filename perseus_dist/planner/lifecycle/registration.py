@@ -53,8 +53,10 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     effects += [] if is_registered else enter_run(job, attach, now_s)
     effects += know_fingerprint(job, attach, now_s)
     effects += know_replicas(job, attach, now_s)
-    _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
-    _record_rank(job, event)
+    is_left_over = _is_left_over(job, attach)
+    if not is_left_over:
+        _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
+    _record_rank(job, event, is_left_over=is_left_over)
     effects += _choose_target(job, attach)
     acked = job.profiling.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
     revision = job.plan.revision if job.plan else 0
@@ -198,7 +200,7 @@ def _place(rank: Rank) -> RankCoords:
     return RankCoords(rank.pp_rank, rank.dp_rank, rank.tp_rank)
 
 
-def _record_rank(job: Job, event: RankAttached) -> None:
+def _record_rank(job: Job, event: RankAttached, *, is_left_over: bool) -> None:
     attach = event.attach
     rank = attach.rank
     assert job.spec is not None
@@ -223,6 +225,7 @@ def _record_rank(job: Job, event: RankAttached) -> None:
     else:
         state.stream, state.gpu, state.control = (event.stream, attach.gpu, attach.gpu.control)
         state.has_profile, state.said_goodbye, state.has_reported = attach.has_profile, False, False
+    state.iteration, state.is_left_over = max(state.iteration, attach.iteration), is_left_over
     job.members.places[rank.rank] = _place(rank)
     job.members.rank_at[_place(rank)] = rank.rank
     job.members.rank_of_stream[event.stream] = rank.rank
@@ -232,6 +235,13 @@ def _record_rank(job: Job, event: RankAttached) -> None:
     if job.phase is Phase.STALE and job.members.stale_rank == rank.rank:
         job.members.stale_rank = None
         job.enter(Phase.REGISTERING, f"rank {rank.rank} is back with the job's schedule")
+
+
+def _is_left_over(job: Job, attach: Attach) -> bool:
+    """Whether a rank is of a run before: it is ahead of ranks that are attached, and they are of the job's run."""
+    assert job.spec is not None
+    is_of_other = attach.run_id not in ("", job.spec.run_id)
+    return is_of_other and bool(job.members.rank_of_stream) and attach.iteration > job.progress.iteration
 
 
 def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bool) -> None:

@@ -55,6 +55,7 @@ def leave_run(job: Job, now_s: float) -> list[Effect]:
 
 def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
     """Begin a run: observations of the run before are dropped, the profile and the plan are kept."""
+    job.progress.iteration = job.members.newest_iteration(run_id)  # that of the run before may be far ahead
     effects = [*cancel_planning(job.planning), *release(job, now_s)]
     drop = (*FACTS_OF_A_RUN, *_abandon_reprofiling(job))
     reset_run(job)

@@ -43,6 +43,10 @@ def handle_telemetry(job: Job, state: RankState, message: Telemetry, now_s: floa
         state.control, state.trouble = message.control, message.trouble
         job.num_changes += 1
         matters = True
+    newest = message.iterations[-1].iteration + 1 if message.iterations else message.iteration
+    state.iteration = max(state.iteration, message.iteration, newest)
+    if state.is_left_over and job.spec is not None and state.run_id != job.spec.run_id:
+        return matters
     observe(job, state, message, now_s)
     is_known = _record_iterations(job, state, message, now_s)
     if message.iteration > job.progress.iteration:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import GpuSample
-from perseus_dist.messages.terms import Gpu, Rank, Target
+from perseus_dist.messages.terms import NO_ITERATION, Gpu, Rank, Target
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.straggler.layout import RankCoords
 
@@ -24,6 +24,8 @@ class RankState:
         lost_messages: Telemetry that never came.
         gpu_sample: Of its latest telemetry; gpu_reading: the latest one that says something of the clock.
         switch_seen: Highest switch revision that it has confirmed.
+        iteration: Newest that it has begun.
+        is_left_over: It was ahead of the job's run as it attached, and is of another: a trainer that is still to end.
     """
 
     rank: Rank
@@ -50,6 +52,8 @@ class RankState:
     gpu_sample: GpuSample = field(default_factory=GpuSample)
     gpu_reading: GpuSample = field(default_factory=GpuSample)
     switch_seen: int = 0
+    iteration: int = NO_ITERATION
+    is_left_over: bool = False
 
     @property
     def can_set_clocks(self) -> bool:
@@ -91,6 +95,11 @@ class Membership:
         """A rank has attached, anew or again."""
         self.ranks[state.rank.rank] = state
         self.energy_period_s = max(self.energy_period_s, state.gpu.energy_period_s)
+
+    def newest_iteration(self, run_id: str) -> int:
+        """The newest iteration that an attached rank of a run has begun."""
+        of_run = (one.iteration for one in self.ranks.values() if one.stream is not None and one.run_id == run_id)
+        return max(of_run, default=NO_ITERATION)
 
     def begin_run(self) -> None:
         """Forget the ranks of the run before that are not attached."""

@@ -83,7 +83,7 @@ class Progress:
     pipelines: list[Pipeline] = field(default_factory=list)
 
     def of_next_run(self) -> "Progress":
-        """The state that a new run begins with: attached ranks, and the position of the run before."""
+        """The state that a new run begins with: attached ranks, and where they are."""
         return Progress(
             iteration=self.iteration,
             iteration_at_s=self.iteration_at_s,
