@@ -76,6 +76,14 @@ def test_who_measured_nothing_at_the_maximum_clock_is_believed_and_nobody_whose_
     assert believed_ranks({}, ONE_STAGE) == frozenset()
 
 
+def test_a_slow_replica_is_not_believed_beside_a_stage_whose_maximum_clock_is_higher() -> None:
+    places = {0: RankCoords(0, 0, 0), 1: RankCoords(1, 0, 0), 2: RankCoords(0, 1, 0), 3: RankCoords(1, 1, 0)}
+    f, slow_f = sample(1.0), sample(1.3)
+    of_ranks = {0: [taken(1400, slow_f), taken(1000, slow_f)], 2: [taken(1400, f), taken(1000, f)]}
+    of_ranks |= {1: [taken(1980, f)], 3: [taken(1980, f)]}
+    assert believed_ranks(of_ranks, places) == frozenset({1, 2, 3})
+
+
 # ---- what has changed ------------------------------------------------------------------------------------------------
 
 

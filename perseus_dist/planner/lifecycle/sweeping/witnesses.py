@@ -37,19 +37,22 @@ def of_newest_state(taken: Mapping[int, list[TakenSamples]]) -> dict[int, list[T
 
 
 def believed_ranks(taken: TakenOfRanks, places: Mapping[int, RankCoords]) -> frozenset[int]:
-    """Ranks that were not clearly slower at the maximum clock than a replica of theirs: at least one of each stage.
+    """Ranks that were not clearly slower at their stage's maximum clock than a replica: at least one of each stage.
 
     Args:
         taken: The samples of a series.
         places: Where its ranks stand.
     """
-    highest_mhz = max((one.clock_mhz for samples in taken.values() for one in samples), default=0)
+    highest_mhz: Counter[tuple[int, int]] = Counter()  # stages may be on GPUs of different models
+    for rank in taken.keys() & places.keys():
+        key = (places[rank].pp_rank, places[rank].tp_rank)
+        highest_mhz[key] = max(highest_mhz[key], *(one.clock_mhz for one in taken[rank]), 0)
     at_max: defaultdict[tuple[int, int], defaultdict[int, dict[tuple[int, str], Sample]]] = defaultdict(
         lambda: defaultdict(dict)
     )
     for rank, sample in _computations(taken, places):
-        if sample.clock_mhz == highest_mhz:
-            place = places[rank]
+        place = places[rank]
+        if sample.clock_mhz == highest_mhz[place.pp_rank, place.tp_rank]:
             at_max[place.pp_rank, place.tp_rank][rank][sample.chunk, sample.kind] = sample
     slow: set[int] = set()
     for of_ranks in at_max.values():
