@@ -157,12 +157,12 @@ def test_clocks_that_are_released_stay_so_whatever_is_decided() -> None:
     assert decided(made, force=True) == "switch"
     assert made.switch is not None
     assert (made.switch.points, made.switch.own_revisions, made.switch.t_prime_s) == ((NO_POINT,) * 2, (), 0.0)
-    assert release_all(made, NOW_S) == [], "nothing is left to release"
+    assert release_all(made, NOW_S, "why") == [], "nothing is left to release"
     made.enforcement.switch = None
-    assert release_all(made, NOW_S) == []
+    assert release_all(made, NOW_S, "why") == []
     made = waiting(2.0)
     switch_to(made, points=(NO_POINT, 0))
-    assert release_all(made, NOW_S) != []
+    assert release_all(made, NOW_S, "why") != []
 
 
 @pytest.mark.parametrize(("slowest_ps", "is_worth"), [(1_005 * S // 1000, False), (1_005 * S // 1000 + 1, True)])

@@ -34,7 +34,7 @@ def test_a_plan_that_is_being_made_is_given_up_once() -> None:
 
 def test_a_job_that_never_had_a_plan_has_used_up_no_number() -> None:
     job = new_job("job", Policy())
-    assert release(job, 1.0) == []
+    assert release(job, 1.0, "why") == []
     assert (job.revisions.held_table, job.revisions.held_switch) == (0, 0)
 
 
@@ -49,7 +49,7 @@ def test_clocks_are_released_and_the_highest_revision_of_a_table_is_used_up(
     assert job.plan is not None
     job.plan = None if revision is None else replace(job.plan, revision=revision)
     job.revisions.held_table, job.revisions.given_table = held, given
-    assert release(job, 1.0) != []
+    assert release(job, 1.0, "why") != []
     assert job.revisions.held_table == expected
 
 
@@ -59,7 +59,7 @@ def test_the_switch_that_released_clocks_is_used_up_too(held: int, expected: int
     assert job.switch is not None
     assert job.switch.switch_revision == 1
     job.revisions.held_switch = held
-    release(job, 1.0)
+    release(job, 1.0, "why")
     assert job.switch is None
     assert job.revisions.held_switch == expected
 
@@ -71,7 +71,7 @@ def test_with_no_rank_attached_nobody_is_told_and_the_switch_is_used_up_all_the_
     fleet.job.revisions.held_switch = 0
     assert fleet.job.switch is not None
     assert fleet.job.switch.points != (NO_POINT,)
-    assert release(fleet.job, 1.0) == []
+    assert release(fleet.job, 1.0, "why") == []
     assert fleet.job.revisions.held_switch == 1
 
 

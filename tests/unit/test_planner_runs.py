@@ -241,6 +241,9 @@ def test_a_plan_of_two_gpu_models_that_an_earlier_planner_has_stored_is_dropped(
     for rank in range(4):
         fleet.attach(rank, gpu=replace(GPU, name="A40") if rank > 1 else GPU, workload=WORKLOAD)
     assert fleet.job.plan is None
+    if num_iterations:
+        (why,) = [line for line in fleet.log if line.startswith("switch") and "A40" in line]
+        assert why.endswith("profile, plan and baseline begin anew")
     assert fleet.kinds().isdisjoint({"table", "samples", "sweep", "switch"})
     assert fleet.order(0) == (0, NO_POINT)
     fleet.iterate(30)
@@ -437,6 +440,7 @@ def test_a_run_of_which_a_rank_lingers_ends_with_it() -> None:
     switch = fleet.switch(0)
     assert switch is not None
     assert switch.point == NO_POINT, "it is released, as the other run's"
+    assert "a run begins: the plan of the run before is kept" in fleet.log[-2], "and this is why"
     fleet.attach(1, gpu=GPU, workload=WORKLOAD)
     fleet.iterate(1)
     assert fleet.phase() is Phase.ENFORCING

@@ -267,7 +267,7 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         effects += measure_again(job, range(job.spec.pp_size), now_s, doubts)
     elif (why := step_in_sweep(job)) and job.spec is not None:
         measured_again = measure_again(job, range(job.spec.pp_size), now_s, why)
-        effects += [*measured_again, *(release_all(job, now_s) if measured_again else [])]
+        effects += [*measured_again, *(release_all(job, now_s, why) if measured_again else [])]
     elif shares := misstated(job):
         job.profiling.num_misstated_sweeps += 1
         most = max(shares.values(), key=abs)

@@ -114,7 +114,7 @@ def _drop_plan(
     job.enforcement.dropped |= _largest_drifts(job, pp_ranks)
     job.enforcement.dropped_reference_s = job.enforcement.guard.guard.reference_s
     job.enter(Phase.RELEASED, why)
-    effects = release_all(job, now_s)
+    effects = release_all(job, now_s, why)
     if not is_held:
         healthy = {state.rank.pp_rank for state in job.members.ranks.values()} - {
             job.members.ranks[rank].rank.pp_rank for rank in straggling

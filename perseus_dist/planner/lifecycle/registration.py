@@ -171,7 +171,7 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
             if job.planning.pending is not None:  # the plan would be followed, and is asked for again later
                 effects += cancel_planning(job.planning)
                 job.planning.again_at_s = now_s
-            effects += release_all(job, now_s)
+            effects += release_all(job, now_s, job.reason)
         return effects
     if known is not None and known.stream is not None and known.incarnation != event.attach.incarnation:
         refusal = f"rank {rank.rank} is attached by another agent; end that one, or wait until its stream has ended"

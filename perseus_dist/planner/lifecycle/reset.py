@@ -52,9 +52,9 @@ def cancel_planning(planning: Planning) -> list[Effect]:
     return [CancelPlanning(request_id=request_id)]
 
 
-def release(job: Job, now_s: float) -> list[Effect]:
+def release(job: Job, now_s: float, why: str) -> list[Effect]:
     """Have all attached ranks run without a plan, and count what they may hold of it as used up."""
-    effects = release_all(job, now_s) if job.members.rank_of_stream else []
+    effects = release_all(job, now_s, why) if job.members.rank_of_stream else []
     job.revisions.held_table = max(
         job.revisions.held_table, job.revisions.given_table, job.plan.revision if job.plan else 0
     )

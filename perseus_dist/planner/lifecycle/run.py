@@ -56,12 +56,13 @@ def leave_run(job: Job, now_s: float) -> list[Effect]:
 def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
     """Begin a run: observations of the run before are dropped, the profile and the plan are kept."""
     job.progress.iteration = job.members.newest_iteration(run_id)  # that of the run before may be far ahead
-    effects = [*cancel_planning(job.planning), *release(job, now_s)]
+    kept = "the plan" if job.plan is not None else "the profile" if job.profiling.samples else "nothing"
+    why = f"a run begins: {kept} of the run before is kept"
+    effects = [*cancel_planning(job.planning), *release(job, now_s, why)]
     drop = (*FACTS_OF_A_RUN, *_abandon_reprofiling(job))
     reset_run(job)
     target = _begin_with_target(job)
-    kept = "the plan is" if job.plan is not None else "the profile is" if job.profiling.samples else "nothing is"
-    job.enter(Phase.REGISTERING, f"a run begins: {kept} kept of the run before")
+    job.enter(Phase.REGISTERING, why)
     return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop), *target]
 
 
@@ -81,7 +82,7 @@ def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool, num_sta
     lost = "plan and baseline" if keeps_profile or num_stages else "profile, plan and baseline"
     kept = f"what was measured of {num_stages} stages" if num_stages else "the profile" if keeps_profile else ""
     sentence = f"{why}: {lost} begin anew" + (f", {kept} is kept" if kept and has_profile else "")
-    effects: list[Effect] = [Log(sentence=sentence), *cancel_planning(job.planning), *release(job, now_s)]
+    effects: list[Effect] = [Log(sentence=sentence), *cancel_planning(job.planning), *release(job, now_s, sentence)]
     job.history.add("anew", sentence, now_s=now_s, iteration=job.progress.iteration)
     reset_plan(job)
     drop: tuple[str, ...] = (*FACTS_OF_A_RUN, "table")

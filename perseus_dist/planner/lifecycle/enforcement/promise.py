@@ -140,7 +140,7 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
     why = f"clocks are released, because {breach.sentence}"
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     job.enter(Phase.PLANNING if job.phase is Phase.PLANNING else Phase.RELEASED, why)
-    return release_all(job, now_s)
+    return release_all(job, now_s, why)
 
 
 def _is_waited_for(job: Job, rank: int) -> bool:

@@ -151,11 +151,11 @@ def put_in_force(job: Job, now_s: float, why: str) -> list[Effect]:
     return [*tables, *decide(job, now_s, why, force=True)]
 
 
-def release_all(job: Job, now_s: float) -> list[Effect]:
+def release_all(job: Job, now_s: float, why: str) -> list[Effect]:
     """Have every pipeline run without a plan, if any has one."""
     if job.switch is None or set(job.switch.points) == {NO_POINT}:
         return []
-    return _switch(job, _released(job.switch), now_s, job.reason)
+    return _switch(job, _released(job.switch), now_s, why)
 
 
 def resume(job: Job, why: str) -> None:
