@@ -673,6 +673,18 @@ def test_a_plan_that_was_dropped_stays_so_during_the_sweep_that_replaces_it(even
     assert fleet.job.point(0) > 0, "what was asked for meanwhile counts from the next plan on"
 
 
+def test_a_plan_that_is_dropped_leaves_what_the_guard_has_seen_of_it() -> None:
+    fleet = Runs().first()
+    fleet.time_ratios = {0: 1.02, 1: 1.10}
+    fleet.iterate(40)
+    watch, slower = fleet.job.enforcement.guard, fleet.job.enforcement.guard.slower
+    assert slower.keys() == {1}
+    fleet.job.profiling.reprofiled_at_s = fleet.now_s  # too soon for another sweep
+    _drift(fleet)
+    assert (fleet.phase(), fleet.order(0)) == (Phase.RELEASED, (0, NO_POINT))
+    assert (watch.slower_then, watch.was_as_profiled, watch.kept_share) == (slower, False, 1.0)
+
+
 def test_a_plan_that_is_dropped_before_an_iteration_is_known_is_swept_anew_at_once() -> None:
     fleet = Runs().first()
     fleet.iterate(5)

@@ -114,18 +114,18 @@ def _drop_plan(
     job.enforcement.dropped |= _largest_drifts(job, pp_ranks)
     job.enforcement.dropped_reference_s = job.enforcement.guard.guard.reference_s
     job.enter(Phase.RELEASED, why)
-    effects = release_all(job, now_s, why)
+    swept: list[Effect] = []
     if not is_held:
         healthy = {state.rank.pp_rank for state in job.members.ranks.values()} - {
             job.members.ranks[rank].rank.pp_rank for rank in straggling
         }
-        effects += measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
+        swept = measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
     if job.phase is Phase.RELEASED:
         job.enforcement.forget_drifts()
         job.enforcement.guard.fall_from_plan(job.progress.iteration, is_profile_wrong=is_profile_wrong)
     else:
         job.enforcement.guard.num_falls += 1
-    return effects
+    return [*release_all(job, now_s, why), *swept]  # last: the guard must not forget what it has seen before the fall
 
 
 def _stragglers(job: Job) -> set[int]:
