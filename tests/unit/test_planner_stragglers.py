@@ -156,6 +156,7 @@ class World:
         reason: NVML's for a cap.
         shows_gpus: Whether NVML can be read.
         fails_straggler_plans: Whether the planning worker cannot make them.
+        num_deaths: Times that it dies over one first.
     """
 
     dp: int = 2
@@ -167,6 +168,7 @@ class World:
     reason: int = THERMAL
     shows_gpus: bool = True
     fails_straggler_plans: bool = False
+    num_deaths: int = 0
 
     def __post_init__(self) -> None:
         self.now_s = 100.0
@@ -282,7 +284,10 @@ class World:
         raise AssertionError("\n".join(self.log[-20:]))
 
     def _answer(self, request: PlanningRequest) -> None:
-        if request.slow_ranks and self.fails_straggler_plans:
+        if request.slow_ranks and self.num_deaths > 0:
+            self.num_deaths -= 1
+            self.tell(PlanFailed(request_id=request.request_id, reason="the worker died", transient=True))
+        elif request.slow_ranks and self.fails_straggler_plans:
             self.tell(PlanFailed(request_id=request.request_id, reason="no memory"))
         else:
             result = planned(replace(request, request_id=0))
@@ -965,6 +970,21 @@ def test_a_pipeline_that_cannot_be_planned_for_stays_at_full_clocks() -> None:
     assert set(world.clocks(2)) == set(world.clocks(3)) == {CLOCKS_MHZ[0]}
     assert world.points[0] > usual[0]
     assert world.status.phase == "enforcing"
+
+
+@pytest.mark.parametrize(("num_deaths", "is_made"), [(1, True), (2, True), (3, False)])
+def test_a_pipelines_own_plan_is_asked_for_again_where_the_planning_worker_has_died(
+    num_deaths: int, *, is_made: bool
+) -> None:
+    world = World(num_deaths=num_deaths)
+    world.iterate(20)
+    world.cap_mhz[3] = 1000
+    world.iterate(60)
+    asked = [request for request in world.requests if request.slow_ranks]
+    assert len(asked) == min(num_deaths + 1, 3)
+    assert (own(world, 1) > 0) == is_made
+    assert world.log.count("planning for pipeline 1 alone is tried again in 10 s: the worker died") == len(asked) - 1
+    assert ("no plan of its own can be made for pipeline 1: the worker died" in world.log) != is_made
 
 
 def test_a_rank_that_comes_back_is_told_its_pipelines_own_table() -> None:

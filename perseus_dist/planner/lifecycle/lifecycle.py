@@ -135,7 +135,7 @@ def _handle_event(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             if is_ahead_request(job, request_id):
                 return handle_ahead_failure(job, event)
             return (
-                handle_straggler_plan_failure(job, event)
+                handle_straggler_plan_failure(job, event, now_s)
                 if is_own_request(job.detection, request_id)
                 else handle_failure(job, event, now_s)
             )

@@ -1,5 +1,6 @@
 """Stragglers that the planner found, and plans for their pipelines: as long as the plan of all is of use."""
 
+import math
 from dataclasses import dataclass, field
 
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
@@ -17,12 +18,16 @@ class OwnRequest:
         base_revision: Of the table of all pipelines then.
         slow_ranks: Which it is for.
         asked_at_s: [s] when.
+        attempts: How often it was asked for.
+        again_at_s: [s] when it is asked for again, since the planning worker has died; else infinite.
     """
 
     request_id: int | None
     base_revision: int
     slow_ranks: tuple[SlowRank, ...]
     asked_at_s: float
+    attempts: int = 1
+    again_at_s: float = math.inf
 
 
 @dataclass(slots=True, kw_only=True)

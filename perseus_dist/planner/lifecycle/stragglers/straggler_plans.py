@@ -38,6 +38,8 @@ def request_straggler_plans(job: Job, now_s: float) -> list[Effect]:
         asked = _of_this_base(job, job.detection.straggler_requests.get(dp_rank))
         own = _of_this_base(job, job.detection.straggler_plans.get(dp_rank))
         if asked is not None and not _has_moved(job, asked.slow_ranks, wanted):
+            if now_s >= asked.again_at_s:
+                effects += _ask(job, dp_rank, wanted, now_s, attempts=asked.attempts + 1)
             continue
         if own is not None and not _has_moved(job, own.slow_ranks, wanted):
             effects += _give_up(job.detection, dp_rank)
@@ -79,13 +81,17 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
     return [Persist(facts=(made,)), *decide(job, now_s, why)]
 
 
-def handle_straggler_plan_failure(job: Job, event: PlanFailed) -> list[Effect]:
-    """The pipeline stays on the plan of its own that it follows, or at full clocks."""
-    dp_rank, _ = _answered(job.detection, event.request_id)
+def handle_straggler_plan_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
+    """Ask again if that can help; the pipeline stays on the plan of its own that it follows, or at full clocks."""
+    dp_rank, asked = _answered(job.detection, event.request_id)
+    if event.transient and asked.attempts < job.policy.max_planning_attempts:
+        retry_s = job.policy.planning_retry_s
+        job.detection.straggler_requests[dp_rank] = replace(asked, request_id=None, again_at_s=now_s + retry_s)
+        return [Log(sentence=f"planning for pipeline {dp_rank} alone is tried again in {retry_s:g} s: {event.reason}")]
     return [Log(sentence=f"no plan of its own can be made for pipeline {dp_rank}: {event.reason}")]
 
 
-def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float) -> list[Effect]:
+def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float, *, attempts: int = 1) -> list[Effect]:
     assert job.plan is not None
     summary = job.plan.summary
     job.planning.request_id += 1
@@ -101,7 +107,11 @@ def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float)
     )
     job.revisions.given_table = request.revision
     job.detection.straggler_requests[dp_rank] = OwnRequest(
-        request_id=request.request_id, base_revision=job.plan.revision, slow_ranks=slow_ranks, asked_at_s=now_s
+        request_id=request.request_id,
+        base_revision=job.plan.revision,
+        slow_ranks=slow_ranks,
+        asked_at_s=now_s,
+        attempts=attempts,
     )
     sentence = f"planning for pipeline {dp_rank} alone, with {_slow_text(slow_ranks)}"
     return [Log(sentence=sentence), StartPlanning(request=request)]
