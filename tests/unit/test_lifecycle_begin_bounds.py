@@ -246,14 +246,14 @@ def test_without_sight_of_instructions_a_profile_is_not_measured_and_what_is_the
     assert (job.phase, job.reason) == (Phase.PLANNING, "planning from the profile that is there")
 
 
-def test_blocking_power_that_no_saved_profile_tells_is_measured_at_the_highest_clock_that_all_have() -> None:
+def test_blocking_power_that_no_saved_profile_tells_is_measured_at_each_stages_highest_clock() -> None:
     job = warm()
     job.profiling.samples, job.profiling.ended_series = {SAVED_PROFILE: {}}, {SAVED_PROFILE}
     state = job.members.ranks[1]
     state.gpu = replace(state.gpu, clocks_mhz=(1500, 1400, 1000))
     effects = advance(job, NOW_S)
-    assert job.reason == "measuring blocking power at 1400 MHz, which no saved profile tells"
-    assert swept_clocks(effects) == {(1400,)}
+    assert job.reason == "measuring blocking power at 1400 and 1500 MHz, which no saved profile tells"
+    assert swept_clocks(effects) == {(1400,), (1500,)}
     (begun,) = job.profiling.sweeps.values()
     assert not begun.is_profile
 

@@ -192,3 +192,13 @@ def test_blocking_power_is_measured_at_full_clocks_of_all_ranks(lacks: str, plan
     assert job.profiling.held_back_s == (2.0 if lacks else 0.0)
     found = [(one.clocks_mhz, one.first_only, one.is_profile) for one in ordered_by(effects)]
     assert found == ([] if lacks else [((1400,), (0, 1), False)])
+
+
+@pytest.mark.parametrize("of_other_mhz", [(1980, 1700, 1400, 1100), (1980, 1755, 1605)])
+def test_blocking_power_is_measured_at_each_stages_own_full_clocks(of_other_mhz: tuple[int, ...]) -> None:
+    job = ready(job_of(2, pp=2))
+    for rank in (1, 3):
+        job.members.ranks[rank].gpu = replace(job.members.ranks[rank].gpu, clocks_mhz=of_other_mhz)
+    (ordered,) = ordered_by(measure_blocking_power(job, NOW_S, "for a test"))
+    assert {rank: ordered.clocks_of(rank) for rank in range(4)} == {0: (1400,), 1: (1980,), 2: (1400,), 3: (1980,)}
+    assert (ordered.num_steps, ordered.is_profile) == (1, False)

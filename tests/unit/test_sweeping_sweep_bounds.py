@@ -112,7 +112,7 @@ def test_a_series_begins_with_a_sweep_that_all_have_heard_of(first_only_mhz: int
     job = ready(job_of(2, pp=2))
     job.profiling.sweep_id, job.profiling.reached_mhz = 6, {0: 1200}
     before = job.num_changes
-    effects = begin_series(job, first_only_mhz, (0, 1, 2), (3,), NOW_S, is_profile=True)
+    effects = begin_series(job, (0, 1, 2), {3: first_only_mhz}, NOW_S, is_profile=True)
     (ordered,) = ordered_by(effects)
     assert (ordered.sweep_id, ordered.series, ordered.num_round, ordered.first_iteration) == (7, 7, 1, 101)
     assert (job.profiling.sweep_id, job.profiling.sweeps, job.profiling.reached_mhz) == (7, {7: ordered}, {})
@@ -134,7 +134,7 @@ def test_what_a_sweep_may_cost_is_told_where_it_holds_a_lower_clock(
 ) -> None:
     for is_profile in (True, False):
         job = ready(job_of(policy=Policy(num_first_clocks=2)))
-        begin_series(job, 1400, ranks, first_only, NOW_S, is_profile=is_profile)
+        begin_series(job, ranks, dict.fromkeys(first_only, 1400), NOW_S, is_profile=is_profile)
         assert (job.profiling.cost is not None) == (is_told and is_profile)
 
 

@@ -181,6 +181,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     others = [rank for rank, state in job.members.ranks.items() if not state.can_set_clocks]
     menus = menus_mhz(job, setters).values()
     num_clocks, highest_mhz = min(map(len, menus), default=0), sorted({max(menu, default=0) for menu in menus})
+    highest = " and ".join(map(str, highest_mhz))
     rank_0 = job.members.ranks[0]
     if not setters:
         job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job.members)}")
@@ -193,10 +194,10 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     elif not has_profile(job) and not job.sees_instructions:
         job.enter(Phase.OBSERVING, _UNSEEN)
     elif not has_profile(job):
-        job.enter(Phase.PROFILING, f"sweeping clocks from {' and '.join(map(str, highest_mhz))} MHz down")
-        effects += begin_series(job, highest_mhz[0], setters, others, now_s, is_profile=True)
+        job.enter(Phase.PROFILING, f"sweeping clocks from {highest} MHz down")
+        effects += begin_series(job, setters, dict.fromkeys(others, highest_mhz[0]), now_s, is_profile=True)
     elif not has_blocking_power(job) and job.sees_instructions:
-        why = f"measuring blocking power at {highest_mhz[0]} MHz, which no saved profile tells"
+        why = f"measuring blocking power at {highest} MHz, which no saved profile tells"
         effects += measure_blocking_power(job, now_s, why)
     else:
         effects += start_planning(job, "planning from the profile that is there")
@@ -213,7 +214,7 @@ def _observing(job: Job, now_s: float) -> list[Effect]:
     if has_swept(job.profiling) or not clock_mhz:
         return []
     ranks = job.members.ranks
-    return begin_series(job, clock_mhz, [], ranks, now_s, is_profile=not ranks[0].has_profile)
+    return begin_series(job, [], dict.fromkeys(ranks, clock_mhz), now_s, is_profile=not ranks[0].has_profile)
 
 
 def _profiling(job: Job, now_s: float) -> list[Effect]:

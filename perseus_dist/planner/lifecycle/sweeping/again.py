@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import Effect
-from perseus_dist.planner.lifecycle.sweeping.rounds import menus_mhz, settable_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.rounds import menus_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import begin_series
 
 MIN_CLOCKS = 2
@@ -29,15 +29,21 @@ def measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -
     job.enforcement.guard.begin_sweep()
     job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if not job.members.ranks[rank].can_set_clocks]
-    return begin_series(job, min(max(menu) for menu in menus), setters, others, now_s, is_profile=True)
+    least_mhz = min(max(menu) for menu in menus)
+    return begin_series(job, setters, dict.fromkeys(others, least_mhz), now_s, is_profile=True)
 
 
 def measure_blocking_power(job: Job, now_s: float, why: str) -> list[Effect]:
-    """Have all ranks hold full clocks for a while; nothing where some are away, or none can set clocks."""
+    """Have all ranks hold full clocks for a while, each its own; nothing where some are away, or none can set clocks.
+
+    Those of a stage whose clocks cannot be set hold the least of the others' maxima.
+    """
     setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
-    clocks_mhz = settable_clocks_mhz(job, setters)
-    if job.num_attached < job.num_ranks or not clocks_mhz or not job.sees_instructions:
+    highest_mhz = {pp_rank: menu[0] for pp_rank, menu in menus_mhz(job, setters).items() if menu}
+    if job.num_attached < job.num_ranks or not highest_mhz or not job.sees_instructions:
         return []
+    least_mhz = min(highest_mhz.values())
+    held_mhz = {rank: highest_mhz.get(one.rank.pp_rank, least_mhz) for rank, one in job.members.ranks.items()}
     job.profiling.held_back_s = 0.0
     job.enter(Phase.PROFILING if job.plan is None else Phase.REPROFILING, why)
-    return begin_series(job, clocks_mhz[0], [], job.members.ranks, now_s, is_profile=False)
+    return begin_series(job, [], held_mhz, now_s, is_profile=False)

@@ -63,9 +63,8 @@ def _begins_with_a_single_one(schedule: Schedule) -> bool:
 
 def begin_series(
     job: Job,
-    clock_mhz: int,
     ranks: Collection[int],
-    first_only: Iterable[int],
+    held_mhz: Mapping[int, int],
     now_s: float,
     *,
     is_profile: bool,
@@ -74,14 +73,13 @@ def begin_series(
 
     Args:
         job: All whose ranks are attached.
-        clock_mhz: [MHz] of those who measure at one clock alone.
         ranks: Who measures at some of the clocks that it can be set to, its maximum first.
-        first_only: Who measures at ``clock_mhz`` alone.
+        held_mhz: By rank, the clock [MHz] of those who measure at one alone.
         now_s: [s] monotonic.
         is_profile: Whether a profile is wanted, or blocking power and latency alone.
     """
     job.profiling.reached_mhz.clear()
-    steps = first_round(job, ranks) | dict.fromkeys(first_only, (clock_mhz,))
+    steps = first_round(job, ranks) | {rank: (clock_mhz,) for rank, clock_mhz in held_mhz.items()}
     first_iteration = effective_iteration(job, now_s)
     series = job.profiling.sweep_id + 1
     effects = _order(job, steps, first_iteration, series=series, num_round=1, attempts=1, is_profile=is_profile)
