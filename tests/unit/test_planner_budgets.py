@@ -185,6 +185,30 @@ def test_probes_take_turns_where_there_is_no_room_for_all() -> None:
     assert not reconcile([state], 0)[0].troubles
     tight = reconcile([share_budget(HALL, (100.0, ""), three[:1])], 0)[0]
     assert tight.troubles == ("no probe at full clocks fits below the cap for a: a wider guard band gives room",)
+    (trouble,) = reconcile([share_budget(HALL, (20.0, ""), three[:1])], 0)[0].troubles
+    assert trouble.startswith("the cap of 20 W cannot be kept"), "no guard band gives room then"
+
+
+def test_jobs_that_draw_no_more_in_a_probe_take_no_turns() -> None:
+    at_full = OperatingPoints.at_full_power(full_time_s=1.0, full_power_w=50.0)
+    idle = [replace(demand(job_id), points=at_full, paces=(), reason="it has no plan yet") for job_id in "cde"]
+    state = share_budget(HALL, (365.0, ""), [demand("a"), demand("b"), *idle])  # a probe draws 10 W more
+    for turn in range(5):
+        held = {share.demand.job_id for share in reconcile([state], turn)[0].shares if share.holds_probes}
+        assert held == {"b" if turn % 2 == 0 else "a"}
+
+
+def test_a_budget_that_is_cleared_and_set_again_is_said_again() -> None:
+    governor = Governor([HALL])
+    (said,) = governor.evaluate([], 0.0).sentences
+    assert governor.evaluate([], 1.0).sentences == ()
+    for other in (None, replace(HALL, name="other")):
+        governor.drop_budget("hall")
+        if other is not None:
+            governor.apply(other)
+        governor.evaluate([], 2.0)
+        governor.apply(HALL)
+        assert said in governor.evaluate([], 3.0).sentences
 
 
 SHAPES = ((2, 1, 0.2, 0.4), (3, 1, 0.1, 0.8), (2, 2, 0.3, 0.4))

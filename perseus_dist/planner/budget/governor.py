@@ -179,10 +179,11 @@ class Governor:
     def _sentences(self) -> tuple[str, ...]:
         """Of each budget, what is not kept, once; and that it is kept again."""
         found: list[str] = []
+        said, self._said = self._said, {}  # a budget that was cleared is said anew
         for state in self.states:
             name, troubles = state.budget.name, state.troubles
             kinds = (str(state.cap_w), *(trouble[:_KIND] for trouble in troubles))
-            if self._said.get(name) != kinds:
+            if said.get(name) != kinds:
                 source = f" (load target {state.load_target})" if state.load_target else ""
                 cap = "no cap" if state.cap_w is None else f"a cap of {state.cap_w:,.0f} W{source}"
                 found.append(f"budget {name}: {cap}, {state.planned_w:,.0f} W planned for {len(state.shares)} jobs")

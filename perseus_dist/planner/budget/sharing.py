@@ -118,8 +118,8 @@ class BudgetState:
             )
         if self.unknown:
             found.append(f"nothing is known of the power of {', '.join(self.unknown)}, which is not counted")
-        if self.cap_w is not None:
-            room_w = self.room_w
+        room_w = self.room_w
+        if self.cap_w is not None and room_w >= 0:
             held = [one.demand.job_id for one in self.shares if one.holds_probes and _probe_w(one) > room_w]
             if held:
                 found.append(
@@ -233,7 +233,7 @@ def reconcile(states: Sequence[BudgetState], turn: int) -> list[BudgetState]:
     for state in states:
         room_w = state.room_w
         if sum(map(_probe_w, state.shares)) > room_w:
-            tight |= {share.demand.job_id for share in state.shares}
+            tight |= {share.demand.job_id for share in state.shares if _probe_w(share) > 0}
             crowded |= {share.demand.job_id for share in state.shares if _probe_w(share) > room_w}
     fitting = sorted(tight - crowded)
     held = tight - ({fitting[turn % len(fitting)]} if fitting else set())
