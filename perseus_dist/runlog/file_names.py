@@ -7,6 +7,13 @@ EVENTS_FILE = "events.jsonl"
 INJECTED_FILE = "injected.jsonl"
 REPORT_FILE = "report.json"
 
+_OF_RANKS = ("rank-", "totals-", "timeline-", "simulated-")
+
+
+def is_read(name: str) -> bool:
+    """Whether the readers of a run read a file of this name whole."""
+    return name in (JOB_FILE, FRONTIER_FILE, EVENTS_FILE, INJECTED_FILE) or name.startswith(_OF_RANKS)
+
 
 def iterations_file(rank: int, segment: str = "") -> str:
     """Of the run's begin; or a segment's, as ``0a`` for the first of every iteration since (see ``iteration_log``)."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from perseus_dist.runlog.file_content import read_content
+
 if TYPE_CHECKING:
     from perseus_dist.units import FloatArray
 
@@ -43,11 +45,14 @@ def read_frontier(path: Path, notes: list[str]) -> FrontierPoints | None:
     import numpy as np  # 9 MB of each agent, which only writes such a file
 
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            points = np.array([[float(row[name]) for name in _COLUMNS] for row in csv.DictReader(file)])
+        lines = read_content(path).decode().splitlines()
+        points = np.array([[float(row[name]) for name in _COLUMNS] for row in csv.DictReader(lines)])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+    except OSError as error:
+        notes.append(f"{path.name} is left out: {error.strerror}")
+        return None
+    except (ValueError, KeyError, TypeError, csv.Error):
         notes.append(f"{path.name} is left out: expected rows of {', '.join(_COLUMNS)}")
         return None
     points = points.reshape(-1, 3)

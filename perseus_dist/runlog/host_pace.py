@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_dist.planning.output_file import replace_file
+from perseus_dist.runlog.file_content import read_content
 from perseus_dist.runlog.file_names import host_pace_file
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json
 
@@ -45,12 +46,15 @@ def read_host_pace(folder: Path, rank: int, notes: list[str]) -> HostPace | None
     """Read a rank's file; None where there is none, and with a note where it cannot be understood."""
     path = folder / host_pace_file(rank)
     try:
-        fields = Fields(read_json(path.read_bytes()))
+        fields = Fields(read_json(read_content(path)))
         num_instructions = fields.whole("num_instructions")
         return HostPace(
             num_instructions=num_instructions, num_outlasting=fields.whole("num_outlasting", high=num_instructions)
         )
-    except OSError:
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        notes.append(f"{path.name} is left out: {error.strerror}")
         return None
     except (ValueError, FieldsError) as error:
         notes.append(f"{path.name} is left out: {error}")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.job_status import JobFigures
+from perseus_dist.runlog.file_content import read_content
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json, values_of
 from perseus_dist.runlog.submission import NO_SUBMISSION, Submission
 
@@ -70,7 +71,7 @@ def read_job(path: Path) -> JobRecord:
         RunFilesError: It is not there, cut off, or not what an agent writes.
     """
     try:
-        return _job(Fields(read_json(path.read_bytes())))
+        return _job(Fields(read_json(read_content(path))))
     except OSError as error:
         raise RunFilesError(
             f"{path}: cannot be read ({error.strerror}); expected the folder that a job was given with "

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from perseus_dist.runlog.file_content import read_content
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json
 
 
@@ -14,7 +15,7 @@ def read_lines(path: Path, notes: list[str]) -> list[bytes]:
         notes: Gets a sentence where it cannot be read.
     """
     try:
-        return path.read_bytes().splitlines()
+        return read_content(path).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.runlog.file_content import read_content
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json
 from perseus_dist.unit_scales import UJ_PER_J
 
@@ -63,7 +64,7 @@ def read_totals(path: Path, reports: Sequence[IterationReport], *, is_whole: boo
     """
     last_iteration, sums = -1, {name: TotalFigures() for name in ("without_plan", "under_plan")}
     try:
-        document = Fields(read_json(path.read_bytes()))
+        document = Fields(read_json(read_content(path)))
         last_iteration = document.whole("last_iteration", low=-1)
         sums = {name: _figures(document.inner(name)) for name in sums}
     except (OSError, ValueError, FieldsError):

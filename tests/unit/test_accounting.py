@@ -22,6 +22,8 @@ from perseus_dist.runlog.accounting.finish import finish_ended, finish_if_possib
 from perseus_dist.runlog.accounting.record import MAX_GPUS, EnergyRecord, GpuEnergy, record_from
 from perseus_dist.runlog.accounting.record_files import MAX_BYTES, read_record, records_in, run_folders, write_record
 from perseus_dist.runlog.accounting.sums import Group, is_within, sum_up
+from perseus_dist.runlog.file_content import MAX_FILE_BYTES
+from perseus_dist.runlog.files import read_run
 from perseus_dist.runlog.iteration_log import IterationTotals
 from perseus_dist.runlog.submission import MAX_TEXT, Submission, submission_of
 
@@ -250,7 +252,18 @@ def test_no_device_link_or_giant_is_read(tmp_path: Path) -> None:
     assert records_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["job.json", "rank-0.jsonl", "timeline-1.jsonl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "job.json",
+        "rank-0.jsonl",
+        "timeline-1.jsonl",
+        "simulated-0.json",
+        "frontier.csv",
+        "events.jsonl",
+        "injected.jsonl",
+    ],
+)
 @pytest.mark.parametrize("how", ["pipe", "link", "giant"])
 def test_a_run_that_would_hold_up_its_reader_is_passed_over(tmp_path: Path, name: str, how: str) -> None:
     leave_run(tmp_path)
@@ -262,10 +275,27 @@ def test_a_run_that_would_hold_up_its_reader_is_passed_over(tmp_path: Path, name
         path.symlink_to("/dev/zero")
     else:
         with path.open("wb") as file:
-            file.truncate(1 << 40)
+            file.truncate(MAX_FILE_BYTES + 1)
     assert finish_record(tmp_path, is_final=True) is None
     assert main(["accounting", "--records", str(tmp_path)]) == 0
     assert main(["accounting", "--finish", str(tmp_path)]) == 2
+
+
+def test_a_report_leaves_out_giants_and_pipes_that_came_after_the_folder_was_looked_at(tmp_path: Path) -> None:
+    leave_run(tmp_path, simulated=True)
+    for name in ("frontier.csv", "injected.jsonl", "simulated-0.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(MAX_FILE_BYTES + 1)
+    os.mkfifo(tmp_path / "events.jsonl")
+    run = read_run(tmp_path)
+    assert run.job.is_simulated
+    assert (run.frontier, run.injections, run.host_paces, run.events) == (None, (), {}, ())
+    assert [note for note in run.notes if not note.startswith("timeline")] == [
+        "simulated-0.json is left out: larger than 64 MiB",
+        "frontier.csv is left out: larger than 64 MiB",
+        "events.jsonl cannot be read: no regular file",
+        "injected.jsonl cannot be read: larger than 64 MiB",
+    ]
 
 
 def test_records_that_cannot_be_read_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from perseus_dist.runlog.file_content import read_content
 from perseus_dist.runlog.file_names import REPORT_FILE
 from perseus_dist.runlog.job import JobRecord
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json
@@ -23,7 +24,7 @@ def earlier_checks(folder: Path, job: JobRecord) -> Checks:
         job: The run, known by its name and the moment in which it began.
     """
     try:
-        document = read_json((folder / REPORT_FILE).read_bytes())
+        document = read_json(read_content(folder / REPORT_FILE))
         earlier = Fields(document)
         if (earlier.text("job_id"), earlier.text("started_at")) != (job.job_id, job.started_at):
             return Checks()

@@ -8,6 +8,7 @@ from pathlib import Path
 from perseus_dist.runlog.accounting.record import EnergyRecord
 from perseus_dist.runlog.accounting.record_files import may_be_read, records_in, write_record
 from perseus_dist.runlog.accounting.run_record import record_of_run
+from perseus_dist.runlog.file_content import read_content
 from perseus_dist.runlog.file_names import JOB_FILE, totals_file
 from perseus_dist.runlog.job import RunFilesError, read_job
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json
@@ -122,7 +123,7 @@ def _have_all_ended(folder: Path, num_ranks: int) -> bool:
     ends = set()
     for rank in range(num_ranks):
         try:
-            ends.add(Fields(read_json((folder / totals_file(rank)).read_bytes())).whole("last_iteration", low=-1))
+            ends.add(Fields(read_json(read_content(folder / totals_file(rank)))).whole("last_iteration", low=-1))
         except (OSError, ValueError, FieldsError):
             return False
     return len(ends) == 1

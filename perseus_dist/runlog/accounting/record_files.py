@@ -19,13 +19,13 @@ from pathlib import Path
 from perseus_dist.errors import OutputError
 from perseus_dist.planning.output_file import locked_folder
 from perseus_dist.runlog.accounting.record import EnergyRecord, record_from
-from perseus_dist.runlog.file_names import JOB_FILE
+from perseus_dist.runlog.file_content import MAX_FILE_BYTES
+from perseus_dist.runlog.file_names import JOB_FILE, is_read
 from perseus_dist.runlog.json_fields import FieldsError, read_json
 
 MAX_BYTES = 1 << 20
 """Of one record; one of 4096 GPUs takes half of that."""
 
-_MAX_RUN_FILE_BYTES = 64 << 20
 _MAX_FOLDERS = 100_000
 _MAX_DEPTH = 8
 _NAME = re.compile(r"energy-[A-Za-z0-9._-]{1,160}\.json")
@@ -145,9 +145,8 @@ def may_be_read(folder: Path) -> bool:
 def _may_be_read(entry: "os.DirEntry[str]") -> bool:
     if entry.is_dir(follow_symlinks=False):
         return True
-    is_read = entry.name == JOB_FILE or entry.name.startswith(("rank-", "totals-", "timeline-", "events"))
     size = entry.stat(follow_symlinks=False).st_size
-    return entry.is_file(follow_symlinks=False) and (size <= _MAX_RUN_FILE_BYTES or not is_read)
+    return entry.is_file(follow_symlinks=False) and (size <= MAX_FILE_BYTES or not is_read(entry.name))
 
 
 def records_in(folder: Path, skipped: list[str] | None = None) -> list[EnergyRecord]:
