@@ -399,6 +399,9 @@ def test_a_run_without_a_record_is_shown_and_nothing_is_written(
     leave_run(tmp_path, ended_at=None)
     before = sorted(tmp_path.iterdir())
     assert main(["accounting", "--records", str(tmp_path)]) == 0
+    assert "incomplete: 17 of ada: it still runs, or was killed a few seconds ago" in capsys.readouterr().out
+    let_age(tmp_path)
+    assert main(["accounting", "--records", str(tmp_path)]) == 0
     assert "incomplete: 17 of ada: its agents were ended" in capsys.readouterr().out
     assert sorted(tmp_path.iterdir()) == before
 

@@ -13,8 +13,12 @@ _UNATTACHED = "unattached"  # that of a job which no planner answered
 _STRAGGLERS = ("verdict", "reported")
 
 
-def record_of_run(folder: Path) -> EnergyRecord:
+def record_of_run(folder: Path, *, may_go_on: bool = False) -> EnergyRecord:
     """The record of the last run in a report folder, as far as it is known now.
+
+    Args:
+        folder: The report's.
+        may_go_on: Its agents have just written: a run without an end may still train.
 
     Raises:
         RunFilesError: The folder holds no report of a job.
@@ -27,7 +31,7 @@ def record_of_run(folder: Path) -> EnergyRecord:
     are_all = len(ranks) == job.num_ranks
     without_plan_j = _all([_energy_j(one.without_plan) for one in ranks]) if are_all else None
     under_plan_j = _all([_energy_j(one.under_plan) for one in ranks]) if are_all else None
-    reason = _reason(run)
+    reason = _reason(run, may_go_on=may_go_on)
     clocks_mhz = [clock_mhz for one in _planned_runs(run) if (clock_mhz := one.requested_mhz)]
     return EnergyRecord(
         job_id=job.job_id,
@@ -57,10 +61,12 @@ def record_of_run(folder: Path) -> EnergyRecord:
     )
 
 
-def _reason(run: RunFiles) -> str:
+def _reason(run: RunFiles, *, may_go_on: bool) -> str:
     """Why the run is not complete; empty if it is."""
     job = run.job
     if not job.ended_at:
+        if may_go_on:
+            return "it still runs, or was killed a few seconds ago"
         return "its agents were ended before they could write its end"
     if job.phase not in (_DONE, _UNATTACHED):
         return f"its ranks ended without a word of their end, while it was {job.phase}"

@@ -163,7 +163,7 @@ def _unfinished(folder: Path, skipped: list[str]) -> list[EnergyRecord]:
         if not may_be_read(folder):
             skipped.append(f"{folder} (it holds more than a run's regular files, or may not be read)")
             return []
-        return [record_of_run(folder)]
+        return [record_of_run(folder, may_go_on=fresh_age_s(folder) is not None)]
     except OSError as error:
         skipped.append(f"{folder / JOB_FILE} ({error.strerror})")
     except RunFilesError as error:
