@@ -83,6 +83,12 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
                 file.write_text(f"{good}{row}\n")
                 assert command("policy", "load-target", "hall", "--file", str(file))[0] == 2
                 assert not command.budget("show")["load_targets"], "all of a file or none of it"
+            firm = good.splitlines()[1].replace("grid", "firm").replace("yes", "no")
+            file.write_text(f"{good}{firm}\n")
+            code, said = command("policy", "load-target", "hall", "--file", str(file))
+            assert (code, "load target firm cannot be met" in said, said.count("\n")) == (2, True, 1)
+            assert "; no load target of the file is set" in said
+            assert not command.budget("show")["load_targets"], "all of a file or none of it"
             file.write_text(f"\ufeff{good}", encoding="utf-8")
             code, said = command("policy", "load-target", "hall", "--file", str(file))
             assert (code, "the cap of 1 W cannot be kept" in said) == (1, True)
@@ -102,7 +108,8 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
                 records = [json.loads(line) for line in said.splitlines()]
                 actions = [record["action"] for record in records if record["outcome"] == "done"]
                 changes = [action for action in actions if "Budget" in action or "LoadTarget" in action]
-                changed = ["SetBudget", "SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget"]
+                taken_back = ["SetLoadTarget", "ClearLoadTarget"]
+                changed = ["SetBudget", "SetBudget", *taken_back, "SetLoadTarget", "ClearLoadTarget", "ClearBudget"]
                 assert changes == changed
                 of_job = {job: command("audit", "--json", "--job", job)[1] for job in ("llama-1", "other")}
                 seen = [json.loads(line)["action"] for line in of_job["llama-1"].splitlines()]

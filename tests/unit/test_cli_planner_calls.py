@@ -8,16 +8,25 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import grpc
 import pytest
 from commands import run_command
 from served_planner import OPERATOR_TOKEN, served_planner
 
 from perseus_dist.cli import main
 from perseus_dist.cli.jobs import planner_client
-from perseus_dist.cli.jobs.policies.load_target_file import LoadTargetFileError, read_load_targets
+from perseus_dist.cli.jobs.planner_client import PlannerCallError
+from perseus_dist.cli.jobs.policies.load_target_file import LoadTargetFileError, LoadTargetRow, read_load_targets
+from perseus_dist.cli.jobs.policies.load_target_setting import LoadTargetSetting
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
 from perseus_dist.messages.finding import Level
+from perseus_dist.planner.runtime import policy_calls
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+if TYPE_CHECKING:
+    from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 START, END = "2100-01-01T00:00:00+00:00", "2100-01-02T00:00:00+00:00"
 
@@ -137,7 +146,9 @@ def test_a_budget_is_set_shown_and_cleared(planner: list[str]) -> None:
     assert "night" in refusal("policy", "clear", "night", "--price", *planner)
 
 
-def test_load_targets_of_a_file_are_set_together_or_not_at_all(planner: list[str], tmp_path: Path) -> None:
+def test_load_targets_of_a_file_are_set_together_or_not_at_all(
+    planner: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told("policy", "set", "row", "--watts", "60000", "--job", "row-*", *planner)
     head = "name,start,end,watts,best_effort\n"
     path = tmp_path / "targets.csv"
@@ -147,7 +158,60 @@ def test_load_targets_of_a_file_are_set_together_or_not_at_all(planner: list[str
     assert "one" not in json.dumps(json.loads(told("policy", "show", "--json", *planner))["budgets"][0]["load_targets"])
     path.write_text(f"{head}one,{START},{END},40000,yes\n")
     assert "one" in told("policy", "load-target", "row", "--file", str(path), *planner)
+    known = json.loads(told("policy", "show", "--json", *planner))["budgets"][0]["load_targets"]
+    monkeypatch.setattr(policy_calls, "MAX_LOAD_TARGETS", 3)
+    rows = [f"{name},{START},{END},50000,yes\n" for name in ("one", *(f"n{n}" for n in range(3)))]
+    path.write_text("".join([head, *rows]))
+    said = refusal("policy", "load-target", "row", "--file", str(path), *planner)
+    assert "3 load targets of budget row are set, no more can be; no load target of the" in said
+    assert json.loads(told("policy", "show", "--json", *planner))["budgets"][0]["load_targets"] == known
     told("policy", "clear", "row", *planner)
+
+
+class Refusal(grpc.RpcError):
+    """As gRPC raises it."""
+
+    def details(self) -> str:
+        return "the disk is full"
+
+
+class FailingPlanner:
+    """Takes two load targets, then nothing; ``shows`` says how often it can say what is in force."""
+
+    def __init__(self, *, shows: int) -> None:
+        self._shows = shows
+        self._targets: list[pb.LoadTarget] = []
+
+    def GetPolicy(self, _request: object, **_: object) -> pb.PolicyStatus:  # noqa: N802 - a method of the service
+        self._shows -= 1
+        if self._shows < 0:
+            raise Refusal
+        return pb.PolicyStatus(budgets=[pb.BudgetStatus(budget=pb.Budget(name="hall"), load_targets=self._targets)])
+
+    def SetLoadTarget(self, request: pb.SetLoadTargetRequest, **_: object) -> pb.PolicyStatus:  # noqa: N802
+        if len(self._targets) == 2:
+            raise Refusal
+        self._targets.append(request.load_target)
+        return pb.PolicyStatus()
+
+    def ClearLoadTarget(self, _request: object, **_: object) -> pb.PolicyStatus:  # noqa: N802
+        raise Refusal
+
+
+@pytest.mark.parametrize(
+    ("shows", "expected"),
+    [
+        (2, "no; of the file b, a stay set, as they could not be taken back (the disk is full): clear them"),
+        (1, "no; which load targets of the file are set is not known: see 'perseus-dist policy show'"),
+        (0, "no"),
+    ],
+)
+def test_load_targets_that_cannot_be_taken_back_are_named(shows: int, expected: str) -> None:
+    rows = [LoadTargetRow(name=name, start_s=0.0, end_s=1.0, watts=1.0, best_effort=True) for name in "abc"]
+    setting = LoadTargetSetting("hall", rows)
+    with pytest.raises(grpc.RpcError):
+        setting.set_all(cast("PlannerStub", FailingPlanner(shows=shows)), ())
+    assert str(setting.with_outcome(PlannerCallError("no"))) == expected
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from perseus_dist.cli.jobs.job_arguments import name, signal_file
 from perseus_dist.cli.jobs.planner_client import (
     NODE_PLANNER,
     TIMEOUT_S,
+    PlannerCallError,
     add_planner_arguments,
     node_planner,
     planner_calls,
 )
 from perseus_dist.cli.jobs.policies.budget_view import budget_document, format_budgets
 from perseus_dist.cli.jobs.policies.load_target_file import LoadTargetRow, read_load_targets
+from perseus_dist.cli.jobs.policies.load_target_setting import LoadTargetSetting
 from perseus_dist.cli.jobs.policies.price_view import format_prices, price_document
 from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real, watts, whole
@@ -43,7 +45,8 @@ example:
   perseus-dist policy load-target fleet --file targets.csv
 
 Between two moments the group of a budget draws no more than so many watts. One that is known to be impossible is
-refused, unless it is best effort. A file is CSV with the columns name,start,end,watts,best_effort (yes or no).
+refused, unless it is best effort. A file is CSV with the columns name,start,end,watts,best_effort (yes or no); where
+one of its load targets is refused, those before it are taken back.
 """
 _SHOW_EPILOG = "example:\n  perseus-dist policy show --json\n"
 _CLEAR_EPILOG = """\
@@ -190,20 +193,12 @@ def run_load_target(args: argparse.Namespace) -> int:
         raise LoadTargetOptionsError(
             f"load target {over.name} is over already; give those that are not, and none is set"
         )
-    with planner_calls(args, node_planner(args)) as (planner, metadata):
-        from perseus_dist.rpc.v1 import planner_pb2 as pb
-
-        for row in rows:
-            target = pb.LoadTarget(
-                name=row.name,
-                budget=args.budget,
-                start_s=row.start_s,
-                end_s=row.end_s,
-                watts=row.watts,
-                best_effort=row.best_effort,
-            )
-            request = pb.SetLoadTargetRequest(load_target=target)
-            status = planner.SetLoadTarget(request, timeout=TIMEOUT_S, metadata=metadata)
+    setting = LoadTargetSetting(args.budget, rows)
+    try:
+        with planner_calls(args, node_planner(args)) as (planner, metadata):
+            status = setting.set_all(planner, metadata)
+    except PlannerCallError as error:
+        raise setting.with_outcome(error) from error
     return _shown(args, status, only=args.budget)
 
 
