@@ -10,7 +10,7 @@ MAX_FILE_BYTES = 64 << 20
 
 
 def read_content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The file's content. Whoever reads a report may be another user than the one whose folder it is.
+    """The file's content; operators, and root, read reports in folders of other users.
 
     Raises:
         OSError: It cannot be read, is a folder, a pipe or a device, or is larger than ``max_bytes``.

@@ -110,7 +110,7 @@ class IterationLog:
         if self._num_unsaved:
             self._save_totals()  # before a segment is emptied that holds these lines
         # Opened once: an agent of another run unlinks this file, and later lines of this one are lost.
-        self._begin = _continued(folder / iterations_file(rank))
+        self._begin = open_continued(folder / iterations_file(rank))
         self._has_begun = self._begin.tell() > 2 * segment_bytes  # with the segments: the begin is full
         self._levels: list[_Level] = []
 
@@ -156,7 +156,7 @@ class _Level:
         paths = (folder / iterations_file(rank, f"{level}{letter}") for letter in "ab")
         self._paths = sorted(paths, key=_first_iteration, reverse=True)  # the one that lines go to first
         self._segment_bytes = segment_bytes
-        self._file = _continued(self._paths[0]) if self._paths[0].exists() else None
+        self._file = open_continued(self._paths[0]) if self._paths[0].exists() else None
 
     def append(self, text: str) -> None:
         """Add lines; no file is made for none."""
@@ -183,7 +183,7 @@ def _first_iteration(path: Path) -> int:
     return -1
 
 
-def _continued(path: Path) -> TextIO:
+def open_continued(path: Path) -> TextIO:
     """A file to append lines to; a line that was cut off does not take the next one with it."""
     file = path.open("a", encoding="utf-8")
     if file.tell():

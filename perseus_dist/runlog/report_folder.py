@@ -16,7 +16,9 @@ import json
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,7 +28,7 @@ from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.terms import Gpu
 from perseus_dist.planning.output_file import replace_file
 from perseus_dist.runlog.file_names import EVENTS_FILE, FRONTIER_FILE, JOB_FILE, PROFILE_FILE, timeline_file
-from perseus_dist.runlog.iteration_log import IterationLog
+from perseus_dist.runlog.iteration_log import IterationLog, open_continued
 from perseus_dist.runlog.timed_iteration import TimedIteration
 
 _log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ _OF_RANK = re.compile(
     r"((?P<what>rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|((totals|simulated)-(?P<of>[0-9]+)\.json)"
 )
 _MAX_EVENTS_BYTES = 8 << 20
+_MAX_TOLD_AGAIN = 256
 
 
 class ReportFolder:
@@ -44,8 +47,8 @@ class ReportFolder:
         path: Made if it is missing.
         rank: Global; rank 0 also removes what was left of the whole job, and of ranks that this job does not have.
         num_ranks: Of this job.
-        is_continued: Lines of iterations are added to those of an agent of this rank that was killed. What rank 0's
-            tells of the whole job begins anew: the planner tells it again.
+        is_continued: Lines of iterations and events are added to those of an agent of this rank that was killed. Other
+            files of the whole job begin anew: the planner tells their content again.
     """
 
     def __init__(self, path: Path, *, rank: int, num_ranks: int, is_continued: bool = False) -> None:
@@ -68,6 +71,9 @@ class ReportFolder:
         """Add lines of the whole job; the file is made with the first."""
         if lines and self._events is None:
             self._try(self._open_events)
+            if self._is_continued:  # the planner tells its newest again to each agent
+                known = _newest_contents(self._path / EVENTS_FILE)
+                lines = [line for line in lines if _content(json.dumps(line)) not in known]
         file = self._events
         if lines and file is not None and not self._are_events_full:
             text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -97,7 +103,7 @@ class ReportFolder:
         self._iterations = IterationLog(self._path, self._rank, self.replace)
 
     def _open_events(self) -> None:
-        self._events = (self._path / EVENTS_FILE).open("a", encoding="utf-8")
+        self._events = open_continued(self._path / EVENTS_FILE)
 
     def _write_events(self, file: TextIO, text: str) -> None:
         file.write(text)
@@ -110,7 +116,9 @@ class ReportFolder:
             rank, is_timeline = int(match["rank"] or match["of"]), match["what"] == "timeline"
             is_own = rank == self._rank and (is_timeline or not self._is_continued)
             return is_own or (self._rank == 0 and rank >= num_ranks)
-        return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE, EVENTS_FILE)
+        if name == EVENTS_FILE:
+            return self._rank == 0 and not self._is_continued
+        return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE)
 
     def _try(self, write: Callable[[], object]) -> None:
         trouble = ""
@@ -152,6 +160,22 @@ def timeline_header(spec: RankSpec, gpu: Gpu, *, is_simulated: bool, switch_late
         "simulated": is_simulated,
         "switch_latency_s": switch_latency_s,
     }
+
+
+def _newest_contents(path: Path) -> set[str]:
+    """Of the newest events in the file, more than a planner tells again."""
+    contents = set()
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as lines:
+        for line in deque(lines, maxlen=_MAX_TOLD_AGAIN):
+            with suppress(ValueError, RecursionError, AttributeError):  # cut off, or no event
+                contents.add(_content(line))
+    return contents
+
+
+def _content(line: str) -> str:
+    """The event without ``at``, which each agent computes from its age."""
+    event = json.loads(line)
+    return json.dumps({name: value for name, value in event.items() if name != "at"}, sort_keys=True)
 
 
 def _line(iteration: TimedIteration) -> dict[str, Any]:

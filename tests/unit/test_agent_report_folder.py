@@ -3,10 +3,12 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perseus_dist.messages.from_agent import IterationReport, KindTime
+from perseus_dist.runlog.events import read_events
 from perseus_dist.runlog.report_folder import ReportFolder
 from perseus_dist.runlog.timed_iteration import TimedIteration, TimedRun
 
@@ -87,6 +89,27 @@ def test_events_are_lines_of_a_file_that_is_made_with_the_first(tmp_path: Path) 
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["sequence"] for line in lines] == [1, 2, 3]
     folder.close()
+
+
+def test_events_outlive_an_agent_and_what_the_planner_tells_again_is_written_once(tmp_path: Path) -> None:
+    """The planner tells its newest events alone, and their ages: each agent computes a moment of its own of these."""
+
+    def told(first: int, last: int, at: str) -> list[dict[str, Any]]:
+        return [{"at": at, "sequence": n, "kind": "switch", "degree": 0.1, "points": (n,)} for n in range(first, last)]
+
+    folder = open_folder(tmp_path, rank=0)
+    folder.append_events(told(1, 80, "now"))
+    folder.close()
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])  # as an agent that is killed leaves it
+    folder = ReportFolder(tmp_path, rank=0, num_ranks=4, is_continued=True)
+    folder.append_events(told(17, 81, "later"))
+    folder.append_events(told(1, 2, "by a restarted planner"))  # of a planner that was restarted
+    folder.close()
+    kept = [event.sequence for _, event in read_events(file, [])]
+    assert kept == [*range(1, 79), 79, 80, 1]
+    open_folder(tmp_path, rank=0).close()
+    assert not file.exists(), "another run begins without"
 
 
 def test_an_agent_that_is_followed_by_another_does_not_write_into_its_file(tmp_path: Path) -> None:
