@@ -36,6 +36,11 @@ class Outcome:
     is_virtual: bool
 
     @property
+    def passed(self) -> bool:
+        """Whether the job ran under a plan, and left no clock locked."""
+        return self.enforced.num_iterations > 0 and not self.clocks_left_locked
+
+    @property
     def saving_percent(self) -> float:
         """Energy below the baseline's; 0 without both."""
         return 100 * _less(self.enforced.energy_j, self.baseline.energy_j)

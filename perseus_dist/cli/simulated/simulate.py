@@ -153,7 +153,7 @@ def _run(args: argparse.Namespace) -> int:
     )
     outcome = _run_virtual(job, args) if args.virtual_time else _run_wall(job, args)
     print(json.dumps(outcome.document()) if args.json else _text(outcome), flush=True)
-    return 0 if outcome.enforced.num_iterations and not outcome.clocks_left_locked else 1
+    return 0 if outcome.passed else 1
 
 
 def _run_virtual(job: "SimulatedJob", args: argparse.Namespace) -> "Outcome":
@@ -168,7 +168,11 @@ def _run_wall(job: "SimulatedJob", args: argparse.Namespace) -> "Outcome":
     from perseus_dist.simulation.wall_run import run_wall
 
     with log_folder(args.log_dir) as folder:
-        return run_wall(job, args.gpu, folder=folder.path, watch=_Progress())
+        outcome = run_wall(job, args.gpu, folder=folder.path, watch=_Progress())
+        folder.is_kept |= not outcome.passed
+    if not outcome.passed:
+        print(f"logs are in {folder.path}", file=sys.stderr, flush=True)
+    return outcome
 
 
 class _Progress:
