@@ -17,7 +17,7 @@ import pytest
 
 from perseus_dist.cli import main
 from perseus_dist.errors import OutputError
-from perseus_dist.runlog.accounting import finish
+from perseus_dist.runlog.accounting import finish, record_files
 from perseus_dist.runlog.accounting.finish import finish_ended, finish_if_possible, finish_record
 from perseus_dist.runlog.accounting.record import MAX_GPUS, EnergyRecord, GpuEnergy, record_from
 from perseus_dist.runlog.accounting.record_files import MAX_BYTES, read_record, records_in, run_folders, write_record
@@ -317,7 +317,7 @@ def test_records_that_cannot_be_read_are_said_to(tmp_path: Path, capsys: pytest.
         assert main(["accounting", "--records", str(tmp_path), "--csv"]) == 0
         said = capsys.readouterr()
         assert said.out.splitlines()[1].startswith("ada,1,")
-        assert said.err.startswith(f"perseus-dist: {number} unreadable and not counted: {tmp_path}/energy-")
+        assert said.err.startswith(f"perseus-dist: {number} not read and not counted: {tmp_path}/energy-")
         assert said.err.count("\n") == 1
     assert main(["accounting", "--records", str(tmp_path), "--json"]) == 0
     said = capsys.readouterr()
@@ -342,7 +342,7 @@ def test_runs_that_cannot_be_read_are_said_to(tmp_path: Path, what: str, capsys:
         (tmp_path / what / "energy-x.json").touch()
     assert main(["accounting", "--records", str(tmp_path)]) == 0
     said = capsys.readouterr().err
-    assert said.startswith("perseus-dist: 1 unreadable and not counted: ")
+    assert said.startswith("perseus-dist: 1 not read and not counted: ")
     assert str(tmp_path) in said
     assert said.removesuffix("\n").isprintable()
 
@@ -381,6 +381,23 @@ def test_bounds_take_the_end_of_a_run() -> None:
     assert is_within(RECORD, ended, None)
     assert not is_within(RECORD, None, ended)
     assert not is_within(replace(RECORD, ended_at=""), ended, None)
+
+
+def test_folders_behind_a_bound_are_said_to_be_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        folder = tmp_path.joinpath(name, *"1234567")
+        (folder / "8" / "9").mkdir(parents=True)
+        leave_run(folder)
+        leave_run(folder / "8")
+    skipped: list[str] = []
+    assert len(list(run_folders(tmp_path, skipped))) == 2
+    assert skipped == [f"{tmp_path}/a/1/2/3/4/5/6/7/8 (more than 8 folders below: this and others are left)"]
+    monkeypatch.setattr(record_files, "MAX_FOLDERS", 2)
+    skipped.clear()
+    assert list(run_folders(tmp_path, skipped)) == []
+    assert skipped == [f"{tmp_path}/a/1 (behind 2 other folders: this and later ones are left)"]
+    skipped.clear()
+    assert list(run_folders(tmp_path / "b/1/2/3/4/5/6/7/8/9", skipped)) == skipped == []
 
 
 def test_a_run_in_two_places_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

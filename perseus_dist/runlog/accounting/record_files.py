@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
 from perseus_dist.errors import OutputError
@@ -26,8 +25,10 @@ from perseus_dist.runlog.json_fields import FieldsError, read_json
 MAX_BYTES = 1 << 20
 """Of one record; one of 4096 GPUs takes half of that."""
 
-_MAX_FOLDERS = 100_000
-_MAX_DEPTH = 8
+MAX_FOLDERS = 100_000
+MAX_DEPTH = 8
+"""Folders that a search for records goes down."""
+
 _NAME = re.compile(r"energy-[A-Za-z0-9._-]{1,160}\.json")
 
 
@@ -165,15 +166,23 @@ def run_folders(root: Path, skipped: list[str] | None = None) -> Iterator[Path]:
     """The folder and those below it that hold records or a run; links are not followed.
 
     Args:
-        root: The folder.
-        skipped: Gets the path of each folder that may not be looked into, and why.
+        root: The folder; ``MAX_DEPTH`` folders below it, and ``MAX_FOLDERS`` in all, are looked into.
+        skipped: Gets the path of each folder that may not be looked into, and why; of those that lie behind a bound,
+            the first.
     """
     walk = os.walk(root, onerror=lambda error: _skip(Path(error.filename), error, skipped))
-    for path, folders, names in islice(walk, _MAX_FOLDERS):
-        depth = len(Path(path).relative_to(root).parts)
-        if depth >= _MAX_DEPTH:
-            folders.clear()
+    is_too_deep = False
+    for number, (path, folders, names) in enumerate(walk):
+        if number >= MAX_FOLDERS:
+            _skip(Path(path), ValueError(f"behind {MAX_FOLDERS} other folders: this and later ones are left"), skipped)
+            return
         folders.sort()
+        if folders and len(Path(path).relative_to(root).parts) >= MAX_DEPTH:
+            below, is_first = Path(path) / folders[0], not is_too_deep
+            is_too_deep = True
+            folders.clear()
+            if is_first:
+                _skip(below, ValueError(f"more than {MAX_DEPTH} folders below: this and others are left"), skipped)
         if JOB_FILE in names or any(_NAME.fullmatch(name) for name in names):
             yield Path(path)
 

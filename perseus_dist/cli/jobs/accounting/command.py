@@ -55,8 +55,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--records",
         type=Path,
         metavar="DIR",
-        help=f"records, or folders of reports, are searched for here and below (default: $PERSEUS_RECORDS, "
-        f"else {_RECORDS})",
+        help=f"records, or folders of reports, are searched for here and up to 8 folders below (default: "
+        f"$PERSEUS_RECORDS, else {_RECORDS})",
     )
     actions = parser.add_mutually_exclusive_group()
     actions.add_argument("--csv", action="store_true", help="print CSV, in joules and seconds")
@@ -108,7 +108,7 @@ def _say_skipped(skipped: "Sequence[str]") -> None:
     if skipped:
         more = f"; and {len(skipped) - _MAX_NAMED} more" if len(skipped) > _MAX_NAMED else ""
         named = "".join(letter if letter.isprintable() else "?" for letter in "; ".join(skipped[:_MAX_NAMED]))
-        print(f"perseus-dist: {len(skipped)} unreadable and not counted: {named}{more}", file=sys.stderr)
+        print(f"perseus-dist: {len(skipped)} not read and not counted: {named}{more}", file=sys.stderr)
 
 
 def _time(text: str) -> datetime:
