@@ -428,6 +428,9 @@ def test_an_operators_report_is_an_episode_and_a_degree_of_1_is_none(folder: Pat
     assert (episode.rank, episode.dp_rank, episode.cause) == (-1, 1, "reported")
     assert (episode.over_iteration, episode.full_speed_iteration) == (119, FULL_SPEED)
     assert "pipeline 1  reported" in summary_text(build_report(folder))
+    taken_back = [events[0], EVENTS[2], told(4, "reported", 119, 1.0), EVENTS[8], told(11, "cleared", 150, 1.0)]
+    write_lines(folder / "events.jsonl", taken_back)
+    assert figures_of(folder).episodes == (episode,), "a report of degree 1 ends it"
     write_lines(folder / "events.jsonl", [told(1, "reported", 62, 1.0), told(2, "cleared", 70, 1.0)])
     assert build_report(folder).stragglers is None
 

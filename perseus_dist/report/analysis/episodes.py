@@ -113,22 +113,22 @@ def episodes_of(
     followed = iter(switches)
     for _, event in events:
         place = pp_rank_of.get(event.rank, event.rank), event.dp_rank
-        if event.kind in _BEGINS:
-            if event.kind == "reported" and event.degree <= 1:
-                continue  # the operator says that there is none
-            key = (_BEGINS[event.kind], *place)
+        # By a report of degree 1 the operator says that there is none, or none any more.
+        kind = "cleared" if event.kind == "reported" and event.degree <= 1 else event.kind
+        if kind in _BEGINS:
+            key = (_BEGINS[kind], *place)
             if key not in open_ones:
                 open_ones[key] = _Open(worst=event, newest=event)
                 found.append(open_ones[key])
             if open_ones[key].record(event, unanswered):
                 detected.append(open_ones[key])
-        elif event.kind in _BEGINS.values():
-            known = open_ones.pop((event.kind, *place), None)
+        elif kind in _BEGINS.values():
+            known = open_ones.pop((kind, *place), None)
             if known is not None:
                 known.end(event, unanswered)
                 over.append(known)
                 detected = [one for one in detected if one is not known]
-        elif event.kind == "switch":
+        elif kind == "switch":
             switch = next(followed)
             for known in detected:
                 known.answer(switch)
