@@ -6,6 +6,7 @@ import sqlite3
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -63,7 +64,28 @@ def test_a_certificate_that_ends_soon_is_found(tmp_path: Path, days: float, leve
     assert found.level is level
     assert found.what.startswith(str(path))
     assert what in found.what
-    assert list(inspect_certificates(options(tls_cert=path), [setting("tls-cert", path)])) == [found]
+    assert list(inspect_certificates(options(tls_cert=path), [setting("tls-cert", path)])) == [
+        replace(found, remedy="renew it" if found.remedy else "")
+    ]
+
+
+def test_an_authority_that_has_expired_beside_a_good_one_is_told_and_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    good, old = (certificate(tmp_path / f"{days}.pem", days).read_bytes() for days in (60.0, -3.0))
+    path.write_bytes(good + old)
+    for args, settings in (
+        (options(tls_ca=path), []),
+        (options(), [setting("tls-client-ca", path)]),
+        (options(), [setting("tls-ca", path, section="client")]),
+    ):
+        found = of_one(inspect_certificates(args, settings))
+        assert found.level is Level.OK
+        assert "; another authority in it has expired on " in found.what
+    chain = of_one(inspect_certificates(options(), [setting("tls-cert", path)]))
+    assert (chain.level, chain.remedy) == (Level.FAIL, "renew it; a planner reads it again by itself")
+    path.write_bytes(old)
+    expired = of_one(inspect_certificates(options(tls_ca=path), []))
+    assert (expired.level, expired.remedy) == (Level.FAIL, "renew it")
 
 
 def test_a_certificate_of_settings_that_is_none_is_a_failure_and_that_of_an_option_is_found_elsewhere(

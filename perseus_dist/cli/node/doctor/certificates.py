@@ -13,6 +13,7 @@ SOON_S = 14 * 86400.0
 """A certificate or token that expires within this time is a finding."""
 
 _KEYS = ("tls-cert", "tls-ca", "tls-client-ca", "metrics-tls-cert")
+_AUTHORITIES = ("tls-ca", "tls-client-ca")
 
 
 def inspect_certificates(args: argparse.Namespace, settings: Iterable[Setting]) -> Iterator[Finding]:
@@ -57,13 +58,22 @@ def _inspect(path: Path, name: str, data: bytes) -> Iterator[Finding]:
         what = f"{path}, that {name} names, is no certificate"
         yield Finding(level=Level.FAIL, subject="certificates", what=what, remedy="name a file of certificates in PEM")
         return
-    end_s, now_s = min(ends), time.time()
-    renew = "renew it; a planner reads it again by itself"
+    # A chain is good as long as all of it is, and authorities as long as one of them is: an older one may stay beside.
+    first_s, end_s, now_s = min(ends), max(ends), time.time()
+    if name.rpartition(".")[2].lstrip("-") not in _AUTHORITIES:
+        end_s = first_s
+    renew = "renew it; a planner reads it again by itself" if name.startswith("planner.") else "renew it"
     if end_s <= now_s:
-        what = f"{path} has expired on {day_of(end_s)}"
+        what = f"{path} {_ends(end_s, now_s)}"
         yield Finding(level=Level.FAIL, subject="certificates", what=what, remedy=renew)
     elif end_s <= now_s + SOON_S:
-        what = f"{path} expires on {day_of(end_s)}, in {(end_s - now_s) / 86400:.0f} days"
+        what = f"{path} {_ends(end_s, now_s)}, in {(end_s - now_s) / 86400:.0f} days"
         yield Finding(level=Level.WARN, subject="certificates", what=what, remedy=renew)
     else:
-        yield Finding(level=Level.OK, subject="certificates", what=f"{path} is valid until {day_of(end_s)}")
+        other = f"; another authority in it {_ends(first_s, now_s)}" if first_s <= now_s + SOON_S else ""
+        what = f"{path} is valid until {day_of(end_s)}{other}"
+        yield Finding(level=Level.OK, subject="certificates", what=what)
+
+
+def _ends(end_s: float, now_s: float) -> str:
+    return f"{'has expired' if end_s <= now_s else 'expires'} on {day_of(end_s)}"
