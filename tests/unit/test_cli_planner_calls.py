@@ -239,6 +239,18 @@ def test_a_file_that_holds_no_load_targets_is_refused_with_its_line(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("option", "given", "expected"),
+    [
+        ("--weight", "4", "saw '4', expected PATTERN=VALUE, a weight from 1e-06 to 1e+06"),
+        ("--weight", "*=none", "saw '*=none', expected PATTERN=VALUE, a weight from 1e-06 to 1e+06"),
+        ("--max-slowdown", "a b=2", "saw 'a b=2', expected PATTERN=VALUE, a slowdown from 1 to 1e+06"),
+    ],
+)
+def test_a_pattern_without_a_value_is_told_what_is_expected(option: str, given: str, expected: str) -> None:
+    assert expected in refusal("policy", "set", "hall", option, given)
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
         (["--name", "peak"], "saw too few options, expected --name, --watts, --start and --end, or --file"),

@@ -26,9 +26,10 @@ class _EndedError(KeyboardInterrupt):
 
 @contextmanager
 def staged_output(folder: Path, names: Collection[str]) -> Iterator[Path]:
-    """A place to write result files; they move into ``folder`` when the block ends, or not at all if it fails.
+    """A place to write result files; they move into ``folder`` one by one when the block ends, or not if it fails.
 
-    The folder is made and tried on entry, before anything is computed. A failure leaves it and what it held as it was.
+    The folder is made and tried on entry, before anything is computed. A failure within the block leaves the folder as
+    it was; one while files move, as where a link leads to a place that cannot be written to, may leave some moved.
 
     Args:
         folder: Made if missing.
@@ -36,7 +37,7 @@ def staged_output(folder: Path, names: Collection[str]) -> Iterator[Path]:
             results there are of one run.
 
     Raises:
-        OutputError: The folder cannot be made or written to, or a name is taken by a folder.
+        OutputError: The folder cannot be made or written to, a name is taken by a folder, or a file cannot be moved.
     """
     with ExitStack() as undo:
         undo.enter_context(_undone_by_signals())

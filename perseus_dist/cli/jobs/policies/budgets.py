@@ -294,7 +294,7 @@ def _pattern_value(what: str, low: float) -> Callable[[str], tuple[str, Any]]:
         pattern, _, value = text.rpartition("=")
         try:
             return _pattern(pattern), read_real(value, low, 1e6)
-        except ValueError:
+        except (ValueError, argparse.ArgumentTypeError):
             expected = f"PATTERN=VALUE, a {what} from {low:g} to 1e+06"
             raise argparse.ArgumentTypeError(f"saw {text[:80]!r}, expected {expected}") from None
 
