@@ -57,7 +57,7 @@ class PipelineSaving:
         saving_percent: Of the pipeline's energy, corrected for what noise promises too much.
         half_width_percent: Of its interval: two standard deviations.
         slowdown_percent: Of the plan on the measured times.
-        late_percent: The same if the truth differs from the measurement as its noise lets it, two standard deviations.
+        late_percent: The slowdown that noise may add: mean plus two standard deviations, at least 0.
         iteration_s, energy_j: At maximum clocks.
         switch_latency_s: Counted for every change of clocks.
         largest_saving_percent: Of the plan of least energy, and

@@ -14,8 +14,8 @@ class ForecastError:
 
     Attributes:
         mean_kwh: Mean absolute error, per kWh.
-        percent: Of the mean absolute value that came; 0 where that is nothing.
-        hours: That it is of.
+        percent: The same, of the mean absolute value that came; 0 where that value is 0.
+        hours: For which forecast and value are both known.
     """
 
     mean_kwh: float

@@ -21,7 +21,7 @@ def least_cost(
         watts: Of the same choices.
         limit_w: [W] of all together.
         known_cost: Positive; of a choice that keeps the limit.
-        tolerance: Positive share of it.
+        tolerance: Share of ``known_cost``; positive.
 
     Returns:
         Which choice of each; None where that of ``known_cost`` is within the tolerance.

@@ -40,8 +40,8 @@ def outlook(signal: tuple[Piece, ...] | Tariff, now: datetime, duration_s: float
     """Slots from a moment on, with what is expected of each; the first one's price is what is paid now.
 
     Args:
-        signal: That says something of this moment.
-        now: As of ``price_at``.
+        signal: From ``read_signal``; ``price_at`` finds a piece of it at ``now``.
+        now: As in ``price_at``.
         duration_s: [s] positive.
 
     Returns:
@@ -60,7 +60,8 @@ def outlook(signal: tuple[Piece, ...] | Tariff, now: datetime, duration_s: float
 def _continued(signal: Sequence[Piece], now: datetime, end: datetime) -> list[_Stretch]:
     """Prices that are expected of a stretch of time, which begins within the signal.
 
-    It may be a year in steps of minutes, and the planner waits for it: so days that come again are no pieces.
+    The stretch may be a year in steps of minutes, and the planner waits for the result: so a day that is repeated
+    behind the signal's end is computed once.
     """
     first = _index_at(signal, now)
     known = signal[first : max(first + 1, bisect_left(signal, end, key=_start))]

@@ -95,8 +95,8 @@ def share_power(
         cap_w: [W] Positive.
         objective: What for.
         guard_band: Share of the cap to stay below it, for peaks; from 0 to below 1.
-        exchanges_up_to: Pairs exchange watts among so many members at most, since that takes the square of their
-            number; of more each counts for less, and the bound is close without. None for any number.
+        exchanges_up_to: The most members among which pairs exchange watts to lower the cost; the time for that grows
+            with the square of their number. Among more the cost is close to its bound without. None for no limit.
 
     Raises:
         PlanningError: A number out of its range, or no member.

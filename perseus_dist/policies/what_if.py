@@ -103,7 +103,7 @@ class _Draw:
 
 
 _Choice = Callable[[int, int, float, float], list[_Draw]]
-"""(job, slot, its begin [s], iterations left) -> what the job would do in it; the last counts for what remains."""
+"""(job, slot, its begin [s], iterations left) -> what the job would do in it; the last draw lasts to its end."""
 
 
 def follow_policies(

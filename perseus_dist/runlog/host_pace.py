@@ -1,7 +1,7 @@
 """``simulated-<rank>.json``: whether a rank's host kept up with its simulated GPU.
 
-On simulated GPUs an instruction takes the longer of its kernel's time and of the host's real work. Where that is mostly
-the host, measured times and energies are those of nothing.
+On simulated GPUs an instruction takes as long as its kernel or as the host's real work, whichever is longer. Where most
+take as long as the host, measured times and energies say nothing of GPUs.
 """
 
 import json

@@ -62,7 +62,8 @@ def read_iterations(folder: Path, rank: int, notes: list[str], *, max_lines: int
         folder: The report's.
         rank: Global.
         notes: Gets a sentence for everything that is left out.
-        max_lines: Of a longer run half of these are of the begin, a quarter of the end, and a quarter a sample between.
+        max_lines: Of a longer run: half from its begin, half from its end; with segments a quarter each from its end
+            and from a sample between.
     """
     name = iterations_file(rank)
     lines = read_lines(folder / name, notes)

@@ -17,7 +17,7 @@ class Submission:
         user: Login name.
         project: ``PERSEUS_PROJECT``, else the Slurm account.
         cluster: Slurm's name of it.
-        slurm_job_id: As ``sacct`` lists it.
+        slurm_job_id: ``SLURM_JOB_ID``; of an array's job its own raw number.
         job_name: ``sbatch --job-name``.
     """
 

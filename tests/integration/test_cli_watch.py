@@ -154,7 +154,7 @@ def test_on_a_terminal_everything_stands_at_its_place(
     assert "  rank 3: power cap x 1.170" in lines
     assert lines[lines.index("stragglers:") :] == [
         "stragglers:",
-        "  pipeline 0 is none, whatever is detected there, as rack7 reports",
+        "  pipeline 0 does not straggle, as rack7 reports, whatever is detected there",
         "  acted upon: rank 3 is slower than its likes",
         "  muted by an operator's report: rank 3 is slower than its likes",
         "  3 reports of ranks were not judged, because they cannot be right",

@@ -133,7 +133,7 @@ def test_a_certificate_that_the_planner_asks_for(
 ) -> None:
     ours = files.authority("ca", files.ca)
     missing = said(capsys, "--planner", mutual.address, "--tls-ca", ours)
-    assert "the planner refuses our certificate, or that there is none" in missing
+    assert "the planner refuses our certificate, or asks for one and got none" in missing
     cert, key = files.leaf("stranger", trustme.CA().issue_cert("agent"))
     wrong = said(capsys, "--planner", mutual.address, "--tls-ca", ours, "--tls-cert", cert, "--tls-key", key)
     assert "--tls-cert and --tls-key" in wrong

@@ -364,7 +364,12 @@ def test_health_of_a_planning_worker_is_the_age_of_its_file(tmp_path: Path) -> N
     assert told(*command) == f"planning worker of {alive} serves\n"
     os.utime(alive, (0, 0))
     assert "it has been silent for " in run_command(*command).stderr
-    assert "expected the file that it touches" in run_command("health", "--planning-worker", str(tmp_path)).stderr
+    assert (
+        "this is no regular file; name the worker's --alive-file"
+        in run_command("health", "--planning-worker", str(tmp_path)).stderr
+    )
+    said = run_command("health", "--planning-worker", str(alive / "below a file")).stderr
+    assert "its file cannot be looked at (Not a directory)" in said
 
 
 def test_the_doctor_finds_a_planner_and_a_token_that_ends_soon(address: str, planner: list[str], nobody: str) -> None:

@@ -315,7 +315,7 @@ def test_a_pipeline_that_is_later_than_the_straggler_is_told(folder: Path) -> No
     write_lines(folder / "rank-0.jsonl", lines)
     (period,) = figures_of(folder).periods
     assert [wait.num_later for wait in period.waits] == [3, 0]
-    assert "in 3 of 49 iterations was a pipeline later" in summary_text(build_report(folder))
+    assert "in 3 of 49 iterations a pipeline was later" in summary_text(build_report(folder))
 
 
 def test_nothing_is_promised_where_the_frontier_is_of_another_table(folder: Path) -> None:

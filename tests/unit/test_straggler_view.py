@@ -38,7 +38,7 @@ def test_reports_verdicts_and_what_was_not_judged_have_a_line_each() -> None:
         "",
         "stragglers:",
         "  pipeline 1 takes 1.25 times as long, as ops reports",
-        "  pipeline 2 is none, whatever is detected there, as night reports",
+        "  pipeline 2 does not straggle, as night reports, whatever is detected there",
         "  acted upon: a",
         "  not acted upon: b",
         "  muted by an operator's report: c",

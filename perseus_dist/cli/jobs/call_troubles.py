@@ -63,7 +63,7 @@ def certificate_end_s(address: str, tls: ClientTls, *, timeout_s: float = _TIMEO
 
 
 _CERTIFICATE_WANTED = Trouble(
-    what="the planner refuses our certificate, or that there is none",
+    what="the planner refuses our certificate, or asks for one and got none",
     remedy="name one that the planner's authority has signed with --tls-cert and --tls-key",
 )
 

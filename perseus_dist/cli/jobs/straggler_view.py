@@ -55,7 +55,7 @@ def format_age(age_s: float) -> str:
 
 def _report(straggler: pb.StragglerReport) -> str:
     if straggler.degree <= 1:
-        return f"pipeline {straggler.dp_rank} is none, whatever is detected there, as {straggler.id} reports"
+        return f"pipeline {straggler.dp_rank} does not straggle, as {straggler.id} reports, whatever is detected there"
     return f"pipeline {straggler.dp_rank} takes {straggler.degree:g} times as long, as {straggler.id} reports"
 
 

@@ -117,10 +117,12 @@ def run(args: argparse.Namespace) -> int:
 def _find_silence(alive_file: Path) -> str:
     try:
         found = alive_file.stat()
+    except FileNotFoundError as error:
+        return f"it has not begun ({error.strerror})"
     except (OSError, ValueError) as error:
-        return f"it has not begun ({getattr(error, 'strerror', None) or error})"
+        return f"its file cannot be looked at ({getattr(error, 'strerror', None) or error})"
     if not stat.S_ISREG(found.st_mode):
-        return "expected the file that it touches"
+        return "this is no regular file; name the worker's --alive-file"
     silent_s = time.time() - found.st_mtime
     return f"it has been silent for {silent_s:.0f} s" if silent_s > _ALIVE_S else ""
 

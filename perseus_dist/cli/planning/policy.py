@@ -71,7 +71,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=real(0, 0.99, "a share from 0 to 0.99"),
         default=0.0,
         metavar="SHARE",
-        help="of the cap, to stay below it for peaks (default: 0)",
+        help="share of the cap to leave free for peaks (default: 0)",
     )
     share.add_argument("--json", action="store_true", help="print one JSON object")
     share.set_defaults(run=_run_share)

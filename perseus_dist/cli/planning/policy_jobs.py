@@ -13,8 +13,8 @@ from perseus_dist.policies.power_budget import Member
 from perseus_dist.units import j_from_uj, s_from_ps
 
 JOB_HELP = (
-    "a job: its saved frontier, and behind commas what is not 1 pipeline of weight 1 that may be as slow as its plans "
-    "go, as in FRONTIER.npz,pipelines=8,weight=2,slowdown=1.2,name=llama"
+    "a job: its saved frontier, then after commas any of pipelines (1), weight (1), slowdown (no limit) and name, as "
+    "in FRONTIER.npz,pipelines=8,weight=2,slowdown=1.2,name=llama"
 )
 _MAX_PIPELINES = 1_000_000
 _MAX_FACTOR = 1e6

@@ -57,7 +57,7 @@ def add_simulate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
         type=real(0, 0.99, "a share from 0 to 0.99"),
         default=0.0,
         metavar="SHARE",
-        help="of each cap, to stay below it for peaks (default: 0)",
+        help="share of each cap to leave free for peaks (default: 0)",
     )
     parser.add_argument(
         "--start",

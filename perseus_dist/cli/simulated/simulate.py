@@ -99,7 +99,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--processes", type=positive_int, default=1, metavar="N", help="seeds to play at a time (default: 1)"
     )
     parser.add_argument(
-        "--known-failures", metavar="FILE", help="a seed that breaks no more than a JSON file says of it is no failure"
+        "--known-failures",
+        metavar="FILE",
+        help="JSON file of known failures: a seed that breaks only what it lists there does not fail",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)

@@ -20,8 +20,8 @@ example:
   perseus-dist config --check perseus.toml
 
 Settings are the long options of a service's command in [planner], [planning-worker] and [clockd], and in [client]
-those with which jobs, watch, target, straggler, fetch, policy, token, audit, health and doctor find a planner. The
-state commands and doctor read the planner's state-dir.
+those with which jobs, watch, target, straggler, fetch, policy, token, audit, health, doctor and simulate --planner
+find a planner. The state commands and doctor read the planner's state-dir.
 A later source wins:
 
   1. built-in default

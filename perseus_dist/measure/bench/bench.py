@@ -166,8 +166,8 @@ class Bench:
         block = best_block(self._run(kind, seconds * 2**doubling) for doubling in range(_MAX_TRIES))
         if block is None:
             raise MeasureError(
-                f"the energy counter's publications could not be located within {seconds * 2**_MAX_TRIES:.1f} s; is "
-                "this machine very busy? Measure again when it is quiet"
+                f"the energy counter's publications could not be located within {seconds * (2**_MAX_TRIES - 1):.1f} s; "
+                "is this machine very busy? Measure again when it is quiet"
             )
         return block
 

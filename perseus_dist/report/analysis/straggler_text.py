@@ -57,7 +57,7 @@ def sentences(figures: StragglerFigures, *, is_simulated: bool) -> list[str]:
                 f"{100 * planned:.0f} % {of_promise} the plans that were chosen for T'",
             ]
         num_later, num = sum(wait.num_later for wait in waits), sum(wait.measured.num_iterations for wait in waits)
-        said.append(f"in {num_later} of {num} iterations was a pipeline later than the straggler that it waited for")
+        said.append(f"in {num_later} of {num} iterations a pipeline was later than the straggler it waited for")
     if is_simulated:
         said.append("all of this on simulated GPUs")
     return said

@@ -40,7 +40,7 @@ _STRAGGLERS_CAPTION = (
     "they are given plans for otherwise."
 )
 _STRAGGLERS_KEY = (
-    "Iterations are those of the newest that had begun, and in brackets how many after the injection, the detection or "
+    "An iteration is the newest that had begun; in brackets, how many later it is than the injection, the detection or "
     "the end. Times and energies are medians. Straggler, others: the slowest pipeline of each until it waits for "
     "gradient synchronisation. Energies are those of the pipelines that waited, together. If only waiting: under the "
     "plan of before, at blocking power for the rest of the iteration. Promised: by the frontier, for the best plan "

@@ -1,4 +1,4 @@
-"""The end of a run's record: by its agents, by its report, by the run that follows it, or by the node's epilog."""
+"""Finishes a run's record, for its agents, its report, the next run or the node's epilog."""
 
 import os
 import time

@@ -24,7 +24,7 @@ class EnergySums:
     Attributes:
         name: Whose; empty where that is not known.
         num_runs: All of them.
-        num_incomplete: That were killed, or still run: what they drew is counted as far as it is known, and no saving.
+        num_incomplete: Runs that were killed or still go on: their known energy counts, their saving does not.
         num_unknown: Runs of which the energy is not known; the sums are without theirs.
         gpu_s: [s] GPUs times the time from begin to end.
         energy_j: [J] drawn.

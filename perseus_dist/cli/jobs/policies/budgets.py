@@ -105,7 +105,7 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
         type=real(0, 0.99, "a share from 0 to 0.99"),
         default=0.0,
         metavar="SHARE",
-        help="of the cap, to stay below it for peaks and probes (default: 0)",
+        help="share of the cap to leave free for peaks and probes (default: 0)",
     )
     setting.add_argument(
         "--weight",
@@ -123,7 +123,7 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
         default=[],
         type=_pattern_value("slowdown", 1.0),
         metavar="PATTERN=X",
-        help="times an iteration at full clocks that one of such a job may take; likewise; default: no limit",
+        help="longest iteration of such jobs, in times of one at full clocks; may be repeated; default: no limit",
     )
     load = add("load-target", run_load_target, "cap the group of a budget between two moments", _LOAD_EPILOG)
     load.add_argument("budget", type=name, metavar="BUDGET", help="whose group")
@@ -135,7 +135,7 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
     load.add_argument("--best-effort", action="store_true", help="accept it although it is not known to be possible")
     show = add("show", run_show, "show a planner's power budgets and price policies", _SHOW_EPILOG)
     clear = add("clear", run_clear, "clear a power budget, a load target of it, or a price policy", _CLEAR_EPILOG)
-    clear.add_argument("name", type=name, metavar="NAME", help="of the budget")
+    clear.add_argument("name", type=name, metavar="NAME", help="of the budget, or with --price of the price policy")
     part = clear.add_mutually_exclusive_group()
     part.add_argument("--load-target", type=name, metavar="NAME", help="clear this load target alone")
     part.add_argument("--price", action="store_true", help="clear the price policy of this name")
