@@ -80,7 +80,7 @@ def pace(points: OperatingPoints, slots: Sequence[Slot], iterations: float) -> P
     curves = [_curve(points, slot) for slot in slots]
     idle_curves = [_with_idling(curve) for curve in curves]
     best: Pace | None = None
-    for num_slots in range(len(slots), 0, -1):
+    for num_slots in range(_last_end(curves, iterations), 0, -1):
         if best is not None and _least_cost(idle_curves[:num_slots], iterations) >= best.cost:
             break
         last = num_slots - 1
@@ -166,6 +166,16 @@ def _check(slots: Sequence[Slot], iterations: float) -> None:
                 f"slots: saw {slot.duration_s:g} s at a price of {slot.price:g}, expected a positive duration and a "
                 "finite price"
             )
+
+
+def _last_end(curves: Sequence[ConvexCurve], iterations: float) -> int:
+    """The most slots that make a difference: with more, a job at its slowest is done before the last one begins."""
+    done = 0.0
+    for num_before, curve in enumerate(curves):
+        if done > (1 + 1e-9) * iterations:
+            return num_before + 1
+        done += curve.amounts[0]
+    return len(curves)
 
 
 def _curve(points: OperatingPoints, slot: Slot) -> ConvexCurve:

@@ -2,12 +2,15 @@
 
 import json
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perseus_dist.errors import PlanningError
+from perseus_dist.policies import pace as pace_module
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.pace import Pace, Slot, constant_pace, pace
 from perseus_dist.policies.rolling import rolling_pace
@@ -72,6 +75,29 @@ def test_a_job_with_time_to_spare_stops_before_it_wastes_energy() -> None:
     assert 4500 <= found.finish_s <= 5400  # at the points of least energy
     assert found.cost == pytest.approx(900 * 3600)
     assert found.stretches[2:] == ((),) * 8
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slots_behind_the_end_of_the_slowest_way_make_no_difference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not tried, since a job far ahead of its deadline has many of them."""
+    rng = random.Random(seed)
+    slots = [
+        Slot(duration_s=rng.choice((100.0, 900.0)), price=rng.choice((rng.uniform(-1, 2), 0.0))) for _ in range(20)
+    ]
+    iterations = rng.uniform(0.03, 1.1) ** 2 * sum(slot.duration_s for slot in slots)
+    tried: list[int] = []
+    within = pace_module._pace_within
+
+    def count(points: OperatingPoints, some: Sequence[Slot], *others: Any) -> Pace:
+        tried.append(len(some))
+        return within(points, some, *others)
+
+    monkeypatch.setattr(pace_module, "_pace_within", count)
+    found = pace(POINTS, slots, iterations)
+    ahead = [end for end in range(1, len(slots)) if sum(s.duration_s for s in slots[:end]) / 2 > iterations * 1.001]
+    assert max(tried) == (ahead[0] + 1 if ahead else len(slots))
+    monkeypatch.setattr(pace_module, "_last_end", lambda curves, _: len(curves))
+    assert pace(POINTS, slots, iterations) == found
 
 
 def test_what_cannot_be_done_is_done_as_fast_as_possible() -> None:
