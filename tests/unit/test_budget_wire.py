@@ -1,9 +1,12 @@
 """Power budgets and load targets as they come over the wire."""
 
 import pytest
+from test_planner_budgets import HALL, demand
 
+from perseus_dist.planner.budget.sharing import share_budget
 from perseus_dist.planner.runtime.policy_calls import policy_text
-from perseus_dist.planner.service.budget_wire import load_target_from_wire
+from perseus_dist.planner.service.budget_wire import load_target_from_wire, state_to_wire
+from perseus_dist.planner.web.views.budgets import budget_document
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker, InvalidMessageError
 
@@ -25,3 +28,10 @@ def test_other_times_are_refused(times_s: tuple[float, float]) -> None:
     load_target_from_wire(check, load_target(*times_s))
     with pytest.raises(InvalidMessageError, match=r"load_target\.(start|end)_s"):
         check.finish()
+
+
+def test_the_owner_of_a_job_hears_of_a_budgets_trouble_beside_a_hidden_job_of_any_name() -> None:
+    state = share_budget(HALL, (10.0, ""), [demand("gpt"), demand("can")], ["hidden"])
+    (said,) = state_to_wire(state, {"gpt"}, ()).troubles
+    assert said.startswith("the cap of 10 W cannot be kept")
+    assert budget_document(state, (), {"gpt"})["troubles"] == (said,)

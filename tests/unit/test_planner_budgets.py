@@ -88,6 +88,22 @@ def test_a_cap_that_cannot_be_kept_is_said() -> None:
     assert "the cap of 150 W, 105 W with its guard band, cannot be kept: 120 W are planned" in banded.troubles[0]
 
 
+@pytest.mark.parametrize("hidden", ["b", "can", "10", "gpt-70b"])
+def test_a_caller_hears_of_what_concerns_its_jobs_whatever_others_are_called(hidden: str) -> None:
+    demands = [demand("gpt"), demand(hidden)]
+    shared = share_budget(replace(HALL, watts=10.0), (10.0, ""), demands, ["gpt-new", f"{hidden}-new"])
+    state = reconcile([shared], 0)[0]
+    assert state.troubles_for(state.job_ids) == state.troubles
+    assert state.troubles_for({"gpt", "gpt-new"}) == (
+        state.troubles[0],
+        "nothing is known of the power of gpt-new, which is not counted",
+        state.troubles[2].replace(f"gpt, {hidden}", "gpt"),
+    )
+    assert state.troubles_for({hidden})[1:] == (state.troubles[2].replace(f"gpt, {hidden}", hidden),)
+    assert state.troubles_for(()) == state.troubles[:1]
+    assert "the cap of 10 W cannot be kept" in state.troubles[0]
+
+
 def test_a_load_target_counts_while_it_lasts() -> None:
     assert cap_of(HALL, [PEAK], 99.9) == (250.0, "")
     assert cap_of(HALL, [PEAK], 100.0) == (180.0, "peak")

@@ -86,7 +86,7 @@ def registered(job_id: str, *, pp: int, dp: int) -> Job:
 def test_budgets() -> None:
     demands = [demand("a", measured_w=81.0), demand("b", measured_w=102.0)]
     met = share_budget(HALL, (180.0, "peak"), demands)
-    free = share_budget(replace(HALL, name="free", watts=0.0), (None, ""), [*demands, demand("c")])
+    free = share_budget(replace(HALL, name="free", watts=0.0), (None, ""), [*demands, demand("c")], ["new"])
     broken = share_budget(replace(HALL, name="low"), (10.0, ""), demands)
     found = collected(budgets=[met, free, broken])
     values = {key: value for key, value in found.items() if key[0].startswith("perseus_budget")}
@@ -97,7 +97,7 @@ def test_budgets() -> None:
         ("perseus_budget_jobs", "hall"): 2,
         ("perseus_budget_met", "hall"): 1,
         ("perseus_budget_planned_watts", "free"): 300.0,
-        ("perseus_budget_jobs", "free"): 3,
+        ("perseus_budget_jobs", "free"): 4,
         ("perseus_budget_met", "free"): 1,
         ("perseus_budget_watts", "low"): 10.0,
         ("perseus_budget_planned_watts", "low"): 80.0,

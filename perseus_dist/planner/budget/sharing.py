@@ -127,6 +127,17 @@ class BudgetState:
                 )
         return tuple(found)
 
+    def troubles_for(self, visible: Collection[str]) -> tuple[str, ...]:
+        """The troubles for a caller who may see these jobs alone: no sentence names another one."""
+        return replace(
+            self,
+            shares=tuple(
+                replace(share, holds_probes=share.holds_probes and share.demand.job_id in visible)
+                for share in self.shares  # all of them: what is planned is of the whole group
+            ),
+            unknown=tuple(job_id for job_id in self.unknown if job_id in visible),
+        ).troubles
+
     @property
     def room_w(self) -> float:
         """[W] between the planned power and the cap, the guard band included."""

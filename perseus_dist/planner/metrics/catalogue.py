@@ -118,7 +118,7 @@ BUDGET_PLANNED = Family(
 BUDGET_MEASURED = Family(
     "perseus_budget_measured_watts", Kind.GAUGE, "The same by their latest iterations, where all are known.", _of_budget
 )
-BUDGET_JOBS = Family("perseus_budget_jobs", Kind.GAUGE, "Jobs that it covers.", _of_budget)
+BUDGET_JOBS = Family("perseus_budget_jobs", Kind.GAUGE, "Jobs that it covers, known power or not.", _of_budget)
 BUDGET_MET = Family("perseus_budget_met", Kind.GAUGE, "1 where the planned power keeps cap and guard band.", _of_budget)
 
 _of_priced = (JOB, "policy")

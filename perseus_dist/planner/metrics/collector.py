@@ -160,7 +160,7 @@ def _add_planner(page: Page, jobs: Jobs, store: Trouble) -> None:
         page.add(catalogue.BUDGET_PLANNED, state.planned_w, name)
         if state.measured_w is not None:
             page.add(catalogue.BUDGET_MEASURED, state.measured_w, name)
-        page.add(catalogue.BUDGET_JOBS, len(state.shares), name)
+        page.add(catalogue.BUDGET_JOBS, len(state.job_ids), name)
         page.add(catalogue.BUDGET_MET, float(state.is_met), name)
     for priced in jobs.budgets.prices.states:
         for job in priced.jobs:

@@ -126,7 +126,6 @@ def state_to_wire(state: BudgetState, shown: Collection[str], load_targets: Iter
         load_targets: Of the budget.
     """
     budget = state.budget
-    hidden = [job_id for job_id in state.job_ids if job_id not in shown]
     return pb.BudgetStatus(
         budget=pb.Budget(
             name=budget.name,
@@ -143,7 +142,7 @@ def state_to_wire(state: BudgetState, shown: Collection[str], load_targets: Iter
         measured_w=state.measured_w or 0.0,
         least_w=state.least_w,
         is_met=state.is_met,
-        troubles=[one for one in state.troubles if not any(job_id in one for job_id in hidden)],
+        troubles=state.troubles_for(shown),
         shares=[_share_to_wire(share) for share in state.shares if share.demand.job_id in shown],
         load_targets=[
             pb.LoadTarget(

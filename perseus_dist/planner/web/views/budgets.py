@@ -61,7 +61,6 @@ def budget_document(
         visible: Names of the jobs that the caller may see.
         load_targets: Of the budget, in force and to come, in the order of their begins.
     """
-    hidden = [job_id for job_id in state.job_ids if job_id not in visible]
     return {
         "name": state.budget.name,
         "jobs": " ".join(state.budget.jobs) or "all jobs",
@@ -69,9 +68,9 @@ def budget_document(
         "load_target": state.load_target,
         "planned_w": state.planned_w,
         "measured_w": state.measured_w,
-        "troubles": [one for one in state.troubles if not any(job_id in one for job_id in hidden)],
+        "troubles": state.troubles_for(visible),
         "shares": [share for share in state.shares if share.demand.job_id in visible],
-        "num_hidden": len(hidden),
+        "num_hidden": sum(job_id not in visible for job_id in state.job_ids),
         "slowdown": None
         if state.weighted_slowdown is None or state.slowdown_bound is None
         else (100 * state.weighted_slowdown, 100 * state.slowdown_bound),
