@@ -1,21 +1,39 @@
 """Pages of replicas: where each leads to, and the jobs of the others that it shows."""
 
 import asyncio
+import html
 import math
-from collections.abc import Callable
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from memory_leases import LEASE_S, Database, MemoryLeases, Registration
 
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.access import Access
+from perseus_dist.planner.access.address import Address
+from perseus_dist.planner.access.auth import Caller, hash_token
 from perseus_dist.planner.job.facts.decisions import TargetChosen
+from perseus_dist.planner.job.facts.policies import BudgetSet
 from perseus_dist.planner.job.facts.runs import JobRegistered
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.operator_calls import OperatorCalls
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.policy_calls import PolicyCalls
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere
+from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.web.access import WebAccess
+from perseus_dist.planner.web.app import Page
+from perseus_dist.planner.web.fragments import make_templates
 from perseus_dist.planner.web.replicas import Replicas, page_at
+from perseus_dist.planner.web.sessions import Sessions
+from perseus_dist.planner.web.views.diary import Diary
 
 
 @pytest.mark.parametrize(
@@ -96,3 +114,91 @@ def test_a_caller_sees_the_jobs_of_other_replicas_that_it_may_see_and_the_databa
         ownership.suspend()
 
     asyncio.run(play())
+
+
+class NoWorker:
+    """Plans nothing."""
+
+    def expected_s(self, _request: object) -> None:
+        return None
+
+
+@asynccontextmanager
+async def page_beside(database: Database, access: Access) -> AsyncIterator[tuple[httpx.AsyncClient, Jobs]]:
+    """The page of the replica ``here.example:1``, asked from this machine."""
+    jobs = Jobs(Store(None), NoWorker(), Policy(), Counters())  # type: ignore[arg-type]
+    jobs.ownership = Ownership(database.register("here.example:1"), jobs)
+    await jobs.ownership.beat()
+    page = Page(
+        jobs=jobs,
+        operators=OperatorCalls(jobs, access.audit),
+        policies=PolicyCalls(jobs, access.audit),
+        access=WebAccess(
+            access=access,
+            needs_token=True,
+            address=Address("127.0.0.1", 2),
+            sessions=Sessions(port=2, is_secure=False),
+        ),
+        templates=make_templates(asset_revision=""),
+        assets={},
+        diary=Diary(),
+        origin=("http", 2),
+    )
+    transport = httpx.ASGITransport(page.application(is_loopback=True), client=("127.0.0.1", 5))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:2") as client:
+        client.headers["Accept"] = "text/html"
+        yield client, jobs
+    jobs.ownership.suspend()
+    jobs.close()
+
+
+def test_the_page_says_where_jobs_and_policies_are_that_another_replica_has() -> None:
+    database = Database()
+    there = database.register("there.example:1")
+    there.claim(["", "gpt"])
+    database.facts |= {"": [BudgetSet(name="hall", watts=1000.0)], "gpt": [job_of(hash_token("job-secret"))]}
+    access = Access("op-secret")
+    at_gpt, at_policies = "job gpt is at the replica there.example:1", "the policies are at the replica there.example:1"
+
+    async def play() -> None:
+        async with page_beside(database, access) as (client, _):
+            operator = {"Authorization": "Bearer op-secret"}
+            for address, said in (
+                ("/jobs/gpt", at_gpt),
+                ("/jobs/gpt/choices", at_gpt),
+                ("/jobs/gpt/events", at_gpt),
+                ("/budgets", at_policies),
+            ):
+                answer = await client.get(address, headers=operator)
+                assert (answer.status_code, said in answer.text) == (409, True), address
+                assert f'href="http://there.example:2{address}"' in answer.text
+            for address in ("/jobs/gpt/target", "/budgets/set-load-target"):
+                answer = await client.post(address, headers=operator | {"Accept": "application/json"}, content=b"a=b")
+                assert answer.status_code == 409
+                assert answer.json()["sentence"] == (at_gpt if "gpt" in address else at_policies)
+            csrf = csrf_of(await client.get("/login"))
+            unknown = await client.post("/login", data={"csrf": csrf, "token": "no-secret"})
+            assert "this token opens no job that this replica knows of" in html.unescape(unknown.text)
+            known = await client.post("/login", data={"csrf": csrf, "token": "job-secret"})
+            assert (known.status_code, known.headers["location"]) == (303, "/")
+            assert (await client.post("/logout", data={"csrf": "of another login"})).status_code == 401
+
+    asyncio.run(play())
+    records = access.audit.read(after_id=0, since_s=0, job="", limit=10)
+    assert [(record.action, record.outcome) for record in records] == [
+        ("Login", "refused: unknown token"),
+        ("Logout", "refused: this form is of an earlier login or of another site: load the page again"),
+    ]
+
+
+def test_an_open_page_of_budgets_says_that_another_replica_keeps_them_by_now() -> None:
+    section = make_templates().get_template("section_budgets.html")
+    away = section.render(budgets=[], prices=[], are_here=False, csrf="")
+    assert "Another replica keeps power budgets and price policies" in away
+    assert "No power budget covers" not in away
+
+
+def csrf_of(answer: httpx.Response) -> str:
+    found = re.search('name="csrf" value="(.*?)"', answer.text)
+    assert found is not None
+    return found[1]

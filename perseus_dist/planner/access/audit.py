@@ -27,7 +27,7 @@ class AuditRecord:
         time_s: Unix time.
         identity: Of the caller, such as ``operator``, ``token ci``, ``certificate login1``, ``user 1000``.
         peer: Address that the call came from.
-        action: Method of the service, or ``StartJob``.
+        action: Method of the service, ``StartJob``, or ``Login`` and ``Logout`` of the page.
         job: Its name, or patterns with blanks between of those that a policy covers; empty where it concerns none.
         before, after: What was changed, from and to; empty where there is no such thing.
         outcome: ``done``, or why it was refused.

@@ -14,6 +14,9 @@ from perseus_dist.rpc.violations import InvalidMessageError
 
 _OWNERS = ((USER, "another user's"), (CERTIFICATE, "another certificate's"))
 
+_RIGHTS = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
+_NOT_RECORDED = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
@@ -38,6 +41,18 @@ class RefusalError(Exception):
         self.trailing_metadata = trailing_metadata
         self.job_id = job_id
         self.owner = owner
+
+
+def is_recorded(refusal: RefusalError, *, is_change: bool) -> bool:
+    """Whether a refusal belongs into the audit record.
+
+    Args:
+        refusal: Of a call.
+        is_change: Whether the call was to change something.
+    """
+    if refusal.owner:  # the replica that is asked next records it
+        return False
+    return refusal.code in _RIGHTS or (is_change and refusal.code not in _NOT_RECORDED)
 
 
 def invalid(error: InvalidMessageError) -> RefusalError:

@@ -31,8 +31,13 @@ class PolicyCalls:
         self._audit = audit
         self._making: set[asyncio.Task[None]] = set()
 
+    @property
+    def are_here(self) -> bool:
+        """Whether this replica keeps the policies."""
+        return self._jobs.ownership is None or self._jobs.ownership.owns(NO_JOB)
+
     async def locate(self) -> None:
-        """Of several replicas the one that keeps the policies goes on.
+        """Return only at the replica that keeps the policies; it takes them if none does.
 
         Raises:
             RefusalError: Another one is to be called.
@@ -121,7 +126,7 @@ class PolicyCalls:
     async def _make(
         self, caller: Caller, action: str, covered: str, before: str, after: str, changing: Coroutine[Any, Any, None]
     ) -> None:
-        if self._jobs.ownership is not None and not self._jobs.ownership.owns(NO_JOB):
+        if not self.are_here:
             changing.close()
             raise ending("the policies have moved to another replica meanwhile; call again")
         try:

@@ -13,7 +13,7 @@ from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.auth import Caller, hash_token
 from perseus_dist.planner.access.peer import peer_uid
-from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
+from perseus_dist.planner.access.refusal import RefusalError, invalid, is_recorded, unauthenticated
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.shared.shared_audit import SharedAudit
 from perseus_dist.planner.runtime.shared.shared_grants import SharedGrants
@@ -30,8 +30,6 @@ _CHANGES = frozenset(
         *("SetPricePolicy", "ClearPricePolicy"),
     }
 )
-_RIGHTS = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
-_NOT_RECORDED = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 _Reply = TypeVar("_Reply")
 
@@ -128,21 +126,15 @@ class RpcGuard:
     def record(self, action: str, identity: str, peer: str, refusal: RefusalError) -> None:
         """Count a refusal; record refused changes, and calls that were refused for want of rights."""
         self._counters.refused[refusal.code.name] += 1
-        if _is_recorded(action, refusal):
+        if is_recorded(refusal, is_change=action in _CHANGES):
             self.access.audit.refused(identity, peer, action, job=refusal.job_id, reason=refusal.reason)
 
     def _record(self, action: str, context: Context, refusal: RefusalError) -> None:
         identity = "unknown"
-        if _is_recorded(action, refusal):
+        if is_recorded(refusal, is_change=action in _CHANGES):
             with suppress(RefusalError):
                 identity = self.caller(context).identity
         self.record(action, identity, context.peer() or "", refusal)
-
-
-def _is_recorded(action: str, refusal: RefusalError) -> bool:
-    if refusal.owner:  # the replica that is asked next records it
-        return False
-    return refusal.code in _RIGHTS or (action in _CHANGES and refusal.code not in _NOT_RECORDED)
 
 
 def _certificate_names(context: Context) -> list[str]:

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs
 
 import grpc
 import jinja2
@@ -19,13 +18,14 @@ from starlette.types import ASGIApp
 from perseus_dist.messages.terms import T_MIN
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
+from perseus_dist.planner.access.refusal import RefusalError, invalid, is_recorded, unauthenticated
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls, owner_of
 from perseus_dist.planner.runtime.policy_calls import PolicyCalls
 from perseus_dist.planner.web.access import Visitor, WebAccess, may_change, may_view
 from perseus_dist.planner.web.assets import Asset
+from perseus_dist.planner.web.forms import action_of, form_of, wants_json
 from perseus_dist.planner.web.fragments import Fragments
 from perseus_dist.planner.web.load_targets import load_target_of, named_load_target
 from perseus_dist.planner.web.protection import Protection
@@ -38,9 +38,7 @@ from perseus_dist.planner.web.views.frontier_chart import choices_document
 from perseus_dist.planner.web.views.wording import target_words
 from perseus_dist.rpc.violations import InvalidMessageError
 
-_MAX_FIELDS = 8
 _ROWS_AT_ONCE = 16
-_FORM_S = 10.0
 _STATUSES = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
@@ -49,8 +47,6 @@ _STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 422,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
 }
-
-_FORMS = {"/budgets/set-load-target": "SetLoadTarget", "/budgets/clear-load-target": "ClearLoadTarget"}
 
 _Handler = Callable[[Request], Awaitable[Response]]
 _log = logging.getLogger(__name__)
@@ -139,9 +135,7 @@ class Page:
     async def job(self, request: Request) -> Response:
         """One job, or the replica that has it."""
         visitor = self._known(request)
-        if self._jobs.get(request.path_params["job_id"]) is None:
-            await self._operators.locate(request.path_params["job_id"])
-        actor = self._viewed(visitor, request)
+        actor = await self._opened(visitor, Role.VIEW, request)
         sections = await self._fragments.sections(actor)
         return self._html(
             "job.html",
@@ -166,11 +160,13 @@ class Page:
     async def budgets(self, request: Request) -> Response:
         """Power budgets and price policies of jobs that the caller may see."""
         visitor = self._known(request)
+        await self._policies.locate()
         return self._html("budgets.html", visitor, section=self._budgets_section(visitor))
 
     async def choices(self, request: Request) -> Response:
         """Answer with the targets that the slider of a job's page offers, as JSON."""
-        return JSONResponse(choices_document(self._viewed(self._known(request), request).job))
+        actor = await self._opened(self._known(request), Role.VIEW, request)
+        return JSONResponse(choices_document(actor.job))
 
     async def fleet_events(self, request: Request) -> Response:
         """Rows as they change."""
@@ -193,7 +189,7 @@ class Page:
     async def job_events(self, request: Request) -> Response:
         """Sections as they change."""
         visitor = self._known(request)
-        actor = self._viewed(visitor, request)
+        actor = await self._opened(visitor, Role.VIEW, request)
 
         def visible() -> list[JobActor] | None:
             now = self._now(request)
@@ -217,17 +213,17 @@ class Page:
     async def set_target(self, request: Request) -> Response:
         """Another target, judged as the operators' call of gRPC is."""
         visitor = self._known(request)
-        form = await _form(request)
+        form = await form_of(request)
         self._access.require_form(visitor, form.get("csrf", ""))
         # A caller who may not change a job hears that, and not which frontier is in force.
-        actor = self._operators.opened(visitor.caller, Role.OPERATE, request.path_params["job_id"])
+        actor = await self._opened(visitor, Role.OPERATE, request)
         event = chosen_target(actor.job, form)
         self._jobs.counters.calls["SetTarget"] += 1
         self._diary.look(actor)
         await self._operators.change(visitor.caller, actor.job.job_id, event)
         self._diary.look(actor)
         await self._fragments.sections(actor, at_once=True)
-        if _wants_json(request):
+        if wants_json(request):
             return JSONResponse({"accepted": True, "sentence": target_words(actor.job.target)})
         return RedirectResponse(f"/jobs/{actor.job.job_id}", 303)
 
@@ -248,13 +244,14 @@ class Page:
         visitor = self._now(request) or self._access.without_token(request)
         if request.method != "POST":
             return self._html("login.html", visitor, refused="")
-        form = await _form(request)
+        form = await form_of(request)
         self._access.require_form(visitor, form.get("csrf", ""))
         token = form.get("token", "").strip()
         caller = self._access.caller_of(token, request)
-        if not token or not self._opens_any(caller):
-            self._access.record_refusal(caller, "Login", "", "unknown token")
-            refused = "this token opens no job of this planner, and is not the operator's"
+        if not token or not await self._opens_any(caller):
+            self._access.record_refusal(caller, action_of(request), "", "unknown token")
+            known = "that this replica knows of" if self._replicas.own_address else "of this planner"
+            refused = f"this token opens no job {known}, and is not the operator's"
             return self._html("login.html", visitor, status=403, refused=refused)
         response = RedirectResponse("/", 303)
         if visitor.session_id:
@@ -265,7 +262,7 @@ class Page:
     async def logout(self, request: Request) -> Response:
         """The end of a login."""
         visitor = self._now(request) or self._access.without_token(request)
-        form = await _form(request)
+        form = await form_of(request)
         self._access.require_form(visitor, form.get("csrf", ""))
         response = RedirectResponse("/login", 303)
         self._access.sessions.end(response, visitor.session_id)
@@ -274,9 +271,9 @@ class Page:
     async def _policy_form(self, request: Request) -> tuple[Visitor, dict[str, str]]:
         """Who sends a form that changes a policy, and the form; of several replicas the one that keeps policies."""
         visitor = self._known(request)
-        form = await _form(request)
+        form = await form_of(request)
         self._access.require_form(visitor, form.get("csrf", ""))
-        self._jobs.counters.calls[_FORMS[request.url.path]] += 1
+        self._jobs.counters.calls[action_of(request)] += 1
         await self._policies.locate()
         return visitor, form
 
@@ -326,19 +323,26 @@ class Page:
     def _budgets_section(self, visitor: Visitor) -> str:
         jobs = {actor.job.job_id: actor.job for actor in self._visible(visitor)}
         csrf = self._access.csrf_token(visitor)
-        return self._fragments.budgets(self._jobs.budgets, visitor.caller, jobs, csrf)
+        budgets = self._jobs.budgets if self._policies.are_here else None
+        return self._fragments.budgets(budgets, visitor.caller, jobs, csrf)
 
     async def _jobs_elsewhere(self, visitor: Visitor) -> dict[str, Any]:
         jobs = await self._replicas.jobs(visitor.caller)
         read = self._replicas.num_read
         return {"elsewhere": jobs, "num_read": read, "max_rows": MAX_ROWS, "no_target": T_MIN}
 
-    def _viewed(self, visitor: Visitor, request: Request) -> JobActor:
-        return self._operators.opened(visitor.caller, Role.VIEW, request.path_params["job_id"])
+    async def _opened(self, visitor: Visitor, role: Role, request: Request) -> JobActor:
+        """The job of a request; of several replicas, the one that has it goes on."""
+        job_id = request.path_params["job_id"]
+        if self._jobs.get(job_id) is None:
+            await self._operators.locate(job_id)
+        return self._operators.opened(visitor.caller, role, job_id)
 
-    def _opens_any(self, caller: Caller) -> bool:
-        is_own = any(owner_of(actor) == caller.owner for actor in self._jobs.all())
-        return caller.is_operator or bool(caller.grants) or is_own
+    async def _opens_any(self, caller: Caller) -> bool:
+        if caller.is_operator or caller.grants or any(owner_of(actor) == caller.owner for actor in self._jobs.all()):
+            return True
+        elsewhere = await self._replicas.jobs(caller)
+        return any(job.registered.token_sha256 == caller.owner for job, _ in elsewhere)
 
     def _html(self, template: str, visitor: Visitor, *, status: int = 200, **context: Any) -> HTMLResponse:
         html = self._templates.get_template(template).render(
@@ -360,26 +364,28 @@ class Page:
             self._jobs.counters.refused[refusal.code.name] += 1
             self._record(request, refusal)
             status = _STATUSES.get(refusal.code, 503)
-            if status == 401 and request.method == "GET" and not _wants_json(request):
+            if status == 401 and request.method == "GET" and not wants_json(request):
                 return RedirectResponse("/login", 303)
             return self._refused(request, status, refusal.reason, owner=refusal.owner)
 
         return guarded
 
     def _record(self, request: Request, refusal: RefusalError) -> None:
-        """Record refused changes, and requests that were refused for want of rights."""
-        if refusal.code is grpc.StatusCode.PERMISSION_DENIED or request.method == "POST":
+        """Record refused changes, and requests that were refused for want of rights; no visitor without a login."""
+        is_change = request.method == "POST"
+        if refusal.code is grpc.StatusCode.UNAUTHENTICATED and not is_change:
+            return
+        if is_recorded(refusal, is_change=is_change):
             caller = (self._now(request) or self._access.without_token(request)).caller
-            default = "SetTarget" if "job_id" in request.path_params else "Login"
-            action = _FORMS.get(request.url.path, default) if request.method == "POST" else "WatchJob"
-            self._access.record_refusal(caller, action, request.path_params.get("job_id", ""), refusal.reason)
+            job_id = request.path_params.get("job_id", "")
+            self._access.record_refusal(caller, action_of(request), job_id, refusal.reason)
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         return self._refused(request, status, "there is nothing at this address" if status == 404 else "not allowed")
 
     def _refused(self, request: Request, status: int, sentence: str, *, owner: str = "") -> Response:
-        if _wants_json(request):
+        if wants_json(request):
             return JSONResponse({"accepted": False, "sentence": sentence}, status)
         visitor = self._now(request) or self._access.without_token(request)
         page = self._replicas.at(owner).page if owner else ""
@@ -389,19 +395,4 @@ class Page:
 
 
 def _policy_changed(request: Request) -> Response:
-    return JSONResponse({"accepted": True}) if _wants_json(request) else RedirectResponse("/budgets", 303)
-
-
-def _wants_json(request: Request) -> bool:
-    return "text/html" not in request.headers.get("accept", "")
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """A form's fields; its length was checked as it came in, and it comes in soon."""
-    try:
-        async with asyncio.timeout(_FORM_S):
-            body = await request.body()
-        fields = parse_qs(body.decode("ascii"), max_num_fields=_MAX_FIELDS, strict_parsing=True)
-    except (TimeoutError, ValueError):
-        return {}
-    return {name: values[-1] for name, values in fields.items()}
+    return JSONResponse({"accepted": True}) if wants_json(request) else RedirectResponse("/budgets", 303)

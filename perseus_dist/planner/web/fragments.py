@@ -106,16 +106,17 @@ class Fragments:
         """All nodes, as far as these jobs are on them, or their relays are connected."""
         return self._nodes.render(nodes_document(jobs, connected))
 
-    def budgets(self, budgets: Budgets, caller: Caller, jobs: Mapping[str, Job], csrf: str) -> str:
+    def budgets(self, budgets: Budgets | None, caller: Caller, jobs: Mapping[str, Job], csrf: str) -> str:
         """Power budgets and price policies, as far as the caller may see them.
 
         Args:
-            budgets: Of the planner.
+            budgets: Of the planner; None where another replica keeps them.
             caller: Who looks.
             jobs: That the caller may see, by name.
             csrf: Token that the caller's forms carry.
         """
-        return self._budgets.render(budgets_document(budgets, caller, jobs), csrf=csrf)
+        document = {"budgets": [], "prices": []} if budgets is None else budgets_document(budgets, caller, jobs)
+        return self._budgets.render(document, are_here=budgets is not None, csrf=csrf)
 
     async def sections(self, actor: JobActor, *, at_once: bool = False) -> dict[str, str]:
         """A job's sections by name.
