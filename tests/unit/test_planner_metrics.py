@@ -15,19 +15,21 @@ from perseus_dist.messages.terms import Target
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, share_budget
-from perseus_dist.planner.job.facts.decisions import SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.decisions import StragglerKnown, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.facts.policies import PricePolicySet
 from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.durations import DurationHistogram
 from perseus_dist.planner.job.state.progress import Pipeline
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.metrics import catalogue, collector
 from perseus_dist.planner.metrics.catalogue import ALL, JOB, Kind
 from perseus_dist.planner.metrics.job_series import add_job
 from perseus_dist.planner.metrics.page import Page
 from perseus_dist.planner.metrics.straggler_series import MAX_PIPELINES
 from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.web.views.fleet import fleet_row
 from perseus_dist.straggler.verdicts.causes import Cause
 from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 
@@ -124,6 +126,21 @@ def test_a_job_with_stragglers() -> None:
     assert found["perseus_job_straggler_verdicts_total", "a", "thermal"] == 2
     assert found["perseus_job_straggler_verdicts_total", "a", "unknown"] == 0
     assert found["perseus_job_refused_reports", "a"] == 3
+
+
+def test_an_operators_report_counts_as_a_straggler_and_mutes_the_detector() -> None:
+    job = Job(job_id="a", policy=Policy())
+    job.progress.pipelines = [Pipeline() for _ in range(2)]
+    job.detection.verdicts = (verdict(0, 1.2, is_acted_upon=True),)
+
+    def counted(degree: float) -> tuple[float, float, object]:
+        job.stragglers["rack7"] = StragglerKnown(straggler_id="rack7", degree=degree, dp_rank=0)
+        found = samples(job)
+        on_page = fleet_row(job, job_status(job))["num_stragglers"]
+        return found["perseus_job_stragglers", "a"], found["perseus_job_straggler_degree_ratio", "a"], on_page
+
+    assert counted(1.0) == (0, 1.0, 0)
+    assert counted(1.4) == (1, 1.4, 1)
 
 
 def test_a_job_under_a_plan() -> None:

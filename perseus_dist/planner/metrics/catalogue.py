@@ -83,7 +83,11 @@ SHARED_PLANS = Family(
     ("direction",),
 )
 STREAMS = Family("perseus_streams", Kind.COUNTER, "Agents' streams begun.")
-STORE_FAILURES = Family("perseus_store_failures", Kind.COUNTER, "Commits that the disk did not take.")
+STORE_FAILURES = Family(
+    "perseus_store_failures",
+    Kind.COUNTER,
+    "Commits that were not stored: disk or database refused, or another replica has the job.",
+)
 OWNED_JOBS = Family("perseus_owned_jobs", Kind.GAUGE, "Jobs that this one of several replicas owns.")
 TAKEOVERS = Family(
     "perseus_takeovers", Kind.COUNTER, "Jobs that this replica took over from another one, or from its earlier start."
@@ -93,7 +97,7 @@ LOST_JOBS = Family(
 )
 TICK_FAILURES = Family("perseus_tick_failures", Kind.COUNTER, "Ticks of jobs that failed, by a defect.")
 OPEN_STREAMS = Family("perseus_open_streams", Kind.GAUGE, "Agents' streams now.")
-STORE_IN_TROUBLE = Family("perseus_store_in_trouble", Kind.GAUGE, "1 while the disk takes no commits.")
+STORE_IN_TROUBLE = Family("perseus_store_in_trouble", Kind.GAUGE, "1 while commits cannot be stored.")
 LAST_BACKUP = Family(
     "perseus_last_backup_timestamp_seconds",
     Kind.GAUGE,
@@ -239,9 +243,12 @@ STAGE_POWER = Family(
 THROTTLED = Family(
     "perseus_job_throttled_gpus", Kind.GAUGE, "GPUs that heat or the power supply slows, by their latest reading.", _of
 )
-STRAGGLERS = Family("perseus_job_stragglers", Kind.GAUGE, "Stragglers that the other pipelines wait for.", _of)
+STRAGGLERS = Family("perseus_job_stragglers", Kind.GAUGE, "Stragglers waited for, detected or reported.", _of)
 STRAGGLER_DEGREE = Family(
-    "perseus_job_straggler_degree_ratio", Kind.GAUGE, "Time over the time expected, of the slowest rank; 1: none.", _of
+    "perseus_job_straggler_degree_ratio",
+    Kind.GAUGE,
+    "Time over the time expected, of the slowest of them; 1: none.",
+    _of,
 )
 T_PRIME = Family("perseus_job_t_prime_seconds", Kind.GAUGE, "What pipelines wait for; 0 where none waits.", _of)
 VERDICTS = Family("perseus_job_straggler_verdicts", Kind.COUNTER, "Stragglers found, by cause.", (JOB, "cause"))
