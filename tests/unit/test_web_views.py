@@ -164,6 +164,23 @@ def test_a_node_that_all_ranks_have_left_stands_with_their_job() -> None:
     assert [node["host"] for node in nodes_document([job], [])["nodes"]] == ["a"]
 
 
+def test_a_node_whose_gpus_are_left_out_is_not_shown_as_one_without_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perseus_dist.planner.web.views.nodes.MAX_GPUS", 1)
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    slow = Finding(level=Level.WARN, subject="GPU-1", what="power cap", remedy="leave it")
+    job.members.ranks = {0: attached(0), 1: attached(1, findings=(slow,)), 3: attached(3, stream=None)}
+    relay = ConnectedNode(host="b", findings=(), relay=Caller(token_sha256="", is_operator=False))
+    document = nodes_document([job], [relay])
+    assert [(node["host"], len(node["gpus"]), node["num_findings"]) for node in document["nodes"]] == [
+        ("a", 1, 0),
+        ("b", 0, 1),
+    ]
+    section = make_templates().get_template("section_nodes.html").render(document)
+    assert "Its GPUs are not shown. Its node relay is connected." in section
+    assert "1 more GPUs are not shown." in section
+    assert "No rank is attached there now." not in section
+
+
 def test_nodes_without_ranks_are_there_while_their_relay_is() -> None:
     job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
     job.members.ranks = {0: attached(0)}  # on node a

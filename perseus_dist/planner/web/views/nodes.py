@@ -40,6 +40,7 @@ def nodes_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> d
     found: defaultdict[str, set[Finding]] = defaultdict(set)
     left: defaultdict[str, set[str]] = defaultdict(set)
     relays: set[str] = set()
+    not_shown: set[str] = set()
     shown = left_out = 0
     for node in connected:
         relays.add(node.host)
@@ -50,13 +51,14 @@ def nodes_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> d
                 if state.host:
                     left[state.host].add(job.job_id)
                 continue
+            host = state.host or UNKNOWN_HOST
+            found[host].update(state.findings)
             if shown == MAX_GPUS:
                 left_out += 1
+                not_shown.add(host)
                 continue
             shown += 1
-            host = state.host or UNKNOWN_HOST
             gpus[host].append(_gpu(job.job_id, rank, state))
-            found[host].update(state.findings)
     idle = sorted(relays - {*gpus, *left})
     nodes = [
         {
@@ -65,6 +67,7 @@ def nodes_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> d
             "num_leased": sum(gpu["is_leased"] for gpu in of_host),
             "num_findings": len(found[host]),
             "findings": list(dict.fromkeys(gpu["refusal"] for gpu in of_host if gpu["refusal"])),
+            "has_ranks": bool(of_host) or host in not_shown,
             "left": () if of_host else sorted(left[host])[:MAX_LEFT],
             "has_relay": host in relays,
         }
