@@ -18,7 +18,7 @@ from perseus_dist.planner.access.access_database import RightsDatabaseError
 from perseus_dist.planner.access.audit import AuditRecord, patterns_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.access.refusal import RefusalError, not_covered
 from perseus_dist.planner.access.rights_rows import DONE, SCHEMA_VERSION, salvage_rights, write_grant
 from perseus_dist.planner.runtime.policy_calls import check_rights
 from perseus_dist.rpc.connection import authorization
@@ -549,6 +549,19 @@ def test_a_search_of_very_many_records_lets_the_loop_go_on(tmp_path: Path) -> No
         assert everything == audit.read(after_id=0, since_s=0.0, job="gpt1", limit=1 << 30)
     assert [ids for ids, _ in found] == [[20_000, 20_001], [], [20_000], [4, 5], []]
     assert [turns >= 6 for _, turns in found] == [True, True, True, False, False]
+
+
+def test_the_record_of_a_job_has_refused_policies_that_name_it_among_others() -> None:
+    with opened() as access:
+        caller = access.caller(authorization(create(access, "team", Role.VIEW)))
+        for jobs in (("gpt", "bert"), (), [f"{number:0>128}" for number in range(4)]):
+            refusal = not_covered(caller, jobs)
+            access.audit.refused(caller.identity, caller.peer, "SetBudget", job=refusal.job_id, reason=refusal.reason)
+        found = {
+            job: len([one for one in records(access, job=job) if one.action == "SetBudget"])
+            for job in ("gpt", "bert", "other", f"{3:0>128}")
+        }
+    assert found == {"gpt": 3, "bert": 3, "other": 2, f"{3:0>128}": 2}
 
 
 def test_patterns_of_a_policy_are_all_jobs_where_a_group_is_empty_or_they_are_too_many() -> None:

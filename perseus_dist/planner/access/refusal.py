@@ -7,6 +7,7 @@ from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from perseus_dist.planner.access.audit import patterns_text
 from perseus_dist.planner.access.auth import CERTIFICATE, USER, Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.rpc.connection import OWNER_KEY
@@ -106,7 +107,7 @@ def not_covered(caller: Caller, jobs: Sequence[str]) -> RefusalError:
         reason = f"{needed}, and it has that for {', '.join(own)}; name jobs among those, or ask an administrator"
     else:
         reason = f"{needed}; ask an administrator"
-    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason, job_id=named or "*")
+    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason, job_id=patterns_text(jobs))
 
 
 def check_rights(caller: Caller, role: Role, job_id: str, owner: str) -> None:
