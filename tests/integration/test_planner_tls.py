@@ -148,6 +148,26 @@ def test_a_new_certificate_is_served_without_a_restart(files: Files, caplog: pyt
     assert caplog.text.count("the certificate before stays in use") == 1
 
 
+def test_a_certificate_that_is_missing_is_complained_about_once(
+    files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusting = channel_credentials(ClientTls(ca=files.ca_path))
+
+    async def test() -> None:
+        async with server(files.tls) as address:
+            away = files.cert.rename(tmp_path / "away.pem")
+            for _ in range(3):
+                assert await echo(address, trusting) == b"hello"
+            assert caplog.text.count(f"the certificate before stays in use: {files.cert}: cannot be read") == 1
+            away.rename(files.cert)
+            assert await echo(address, trusting) == b"hello"
+
+    with caplog.at_level("INFO"):
+        asyncio.run(test())
+    assert caplog.text.count("stays in use") == 1
+    assert caplog.text.count("certificate read again") == 1
+
+
 def test_files_that_cannot_be_served_with_are_refused_at_the_start(files: Files, tmp_path: Path) -> None:
     other = trustme.CA().issue_cert("localhost")
     (tmp_path / "other.key").write_bytes(other.private_key_pem.bytes())

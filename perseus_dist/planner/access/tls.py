@@ -35,6 +35,27 @@ class ServerTls:
         return (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
 
 
+class FollowedFiles:
+    """Files that are looked at again and again. Each change is seen once: also one to files that cannot be used."""
+
+    def __init__(self, *paths: Path) -> None:
+        self._paths = paths
+        self._seen = self._signature()
+
+    def have_changed(self) -> bool:
+        """Whether one was replaced, changed, taken away or put back since the look before."""
+        before, self._seen = self._seen, self._signature()
+        return self._seen != before
+
+    def _signature(self) -> tuple[tuple[int, int, int], ...] | None:
+        """None while one of them is missing."""
+        try:
+            stats = [path.stat() for path in self._paths]
+        except OSError:
+            return None
+        return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
     """Credentials that follow their files at every handshake; files that do not fit together are waited out.
 
@@ -54,16 +75,14 @@ class _Certificates:
 
     def __init__(self, tls: ServerTls) -> None:
         self._tls = tls
-        self._seen = _signature(tls)
+        self._files = FollowedFiles(*tls.files)
         self.configuration = _read(tls)
 
     def reload(self) -> grpc.ServerCertificateConfiguration | None:
         """The new configuration, or None where nothing has changed or what has changed cannot be used."""
+        if not self._files.have_changed():
+            return None
         try:
-            seen = _signature(self._tls)
-            if seen == self._seen:
-                return None
-            self._seen = seen  # also of files that do not fit: they are complained about once
             configuration = _read(self._tls)
         except TlsError as error:
             _log.error("the certificate before stays in use: %s", error)
@@ -72,22 +91,17 @@ class _Certificates:
         return configuration
 
 
-def _signature(tls: ServerTls) -> tuple[tuple[int, int, int], ...]:
+def _read(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
     try:
-        stats = [path.stat() for path in tls.files]
+        key, cert = tls.key.read_bytes(), tls.cert.read_bytes()
+        client_ca = None if tls.client_ca is None else tls.client_ca.read_bytes()
     except OSError as error:
         raise TlsError(f"{error.filename}: cannot be read ({error.strerror}); name a PEM file") from error
-    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
-
-
-def _read(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
     try:
         # gRPC would fail without a reason, and a key with a pass phrase would be asked for on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password="")
         if tls.client_ca is not None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(tls.client_ca)
-        key, cert = tls.key.read_bytes(), tls.cert.read_bytes()
-        client_ca = None if tls.client_ca is None else tls.client_ca.read_bytes()
     except (OSError, ssl.SSLError) as error:
         reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
         names = ", ".join(map(str, tls.files))

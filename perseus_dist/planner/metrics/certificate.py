@@ -5,9 +5,7 @@ import ssl
 import threading
 from pathlib import Path
 
-from perseus_dist.planner.access.tls import TlsError
-
-_Signature = tuple[tuple[int, int, int], ...]
+from perseus_dist.planner.access.tls import FollowedFiles, TlsError
 
 _log = logging.getLogger(__name__)
 
@@ -25,29 +23,20 @@ class FollowedCertificate:
             TlsError: They cannot be served with.
         """
         self._cert, self._key = cert, key
-        self._seen = self._signature()
+        self._files = FollowedFiles(cert, key)
         self._context = self._load()
         self._following = threading.Lock()
 
     def context(self) -> ssl.SSLContext:
         """The TLS context for one handshake, of the certificate as it is now."""
         with self._following:
-            seen = self._signature()
-            if seen != self._seen:
-                self._seen = seen  # also of files that do not fit: they are complained about once
+            if self._files.have_changed():
                 try:
                     self._context = self._load()
                     _log.info("certificate for metrics read again from %s", self._cert)
                 except TlsError as error:
                     _log.error("the certificate for metrics before stays in use: %s", error)
             return self._context
-
-    def _signature(self) -> _Signature | None:
-        try:
-            stats = [path.stat() for path in (self._cert, self._key)]
-        except OSError:
-            return None
-        return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

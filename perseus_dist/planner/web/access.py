@@ -65,7 +65,7 @@ class WebAccess:
 
         Args:
             access: Tokens and rights.
-            needs_token: Whether users of this machine are known by their token alone.
+            needs_token: Whether a user id alone does not identify a caller.
             address: Where the page is served.
             sessions: Of those who entered a token.
         """

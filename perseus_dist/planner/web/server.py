@@ -13,7 +13,7 @@ import uvicorn
 from perseus_dist.errors import TransientError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
-from perseus_dist.planner.access.tls import ServerTls
+from perseus_dist.planner.access.tls import FollowedFiles, ServerTls
 from perseus_dist.planner.runtime.jobs import TICK_S, Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls
 from perseus_dist.planner.runtime.policy_calls import PolicyCalls
@@ -44,7 +44,7 @@ class WebConfig:
     Attributes:
         bind: Where browsers come in.
         access: Tokens and rights.
-        needs_token: Whether users of this machine are known by a token alone.
+        needs_token: Whether a user id alone does not identify a caller.
         tls: None serves plain text.
     """
 
@@ -76,7 +76,7 @@ class WebServer:
         operators = OperatorCalls(jobs, config.access.audit)
         self._diary = Diary()
         self._tls = config.tls
-        self._seen = self._signature()
+        self._certificate_files = FollowedFiles(*(() if config.tls is None else config.tls.files))
         listener = _listen(config.bind)
         self._socket = listener
         self.address = Address(config.bind.host, listener.getsockname()[1])
@@ -148,11 +148,9 @@ class WebServer:
             await asyncio.sleep(TICK_S)
 
     def _reload_certificate(self) -> None:
-        seen = self._signature()
         context = self._config.ssl if self._config.loaded else None
-        if self._tls is None or context is None or seen == self._seen or not seen:
+        if self._tls is None or context is None or not self._certificate_files.have_changed():
             return
-        self._seen = seen
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._tls.cert, self._tls.key, password="")
             context.load_cert_chain(self._tls.cert, self._tls.key, password="")
@@ -160,13 +158,6 @@ class WebServer:
                 context.load_verify_locations(self._tls.client_ca)  # beside those of before, until a restart
         except (OSError, ssl.SSLError) as error:
             _log.error("the page's certificate before stays in use: %s: %s", self._tls.cert, error)
-
-    def _signature(self) -> tuple[tuple[int, int, int], ...]:
-        """Of the certificate's files; empty while one of them is missing."""
-        with contextlib.suppress(OSError):
-            stats = [] if self._tls is None else [path.stat() for path in self._tls.files]
-            return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
-        return ()
 
 
 def _listen(bind: Address) -> socket.socket:
