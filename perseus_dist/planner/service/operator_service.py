@@ -10,6 +10,7 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError, check_rights, ending, not_now, too_many
+from perseus_dist.planner.job.job import Phase
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.lifecycle.plan import planning_request
 from perseus_dist.planner.lifecycle.status.job_status import job_status
@@ -37,14 +38,14 @@ _LISTED_AT_ONCE = 64  # a status takes 0.03 to 0.1 ms
 
 
 class OperatorService:
-    """Serves all methods but ``Attach``."""
+    """Serves the calls that show jobs, set targets, and report or clear stragglers."""
 
     def __init__(self, jobs: Jobs, guard: RpcGuard) -> None:
         self._jobs = jobs
         self._guard = guard
         self._operators = OperatorCalls(jobs, guard.access.audit)
         self._num_watchers = 0
-        self._idle: WeakKeyDictionary[JobActor, tuple[int, pb.JobStatus]] = WeakKeyDictionary()
+        self._idle: WeakKeyDictionary[JobActor, tuple[int, float, pb.JobStatus]] = WeakKeyDictionary()
 
     async def list_jobs(self, data: bytes, context: Context) -> bytes:
         """All jobs that the caller may open; other calls go on meanwhile."""
@@ -68,7 +69,11 @@ class OperatorService:
         ).SerializeToString()
 
     async def watch_job(self, data: bytes, context: Context) -> None:
-        """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it."""
+        """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it.
+
+        Raises:
+            RefusalError: The planner ends; or the job is at another replica from now on, which the refusal names.
+        """
         caller = self._called("WatchJob", context)
         request = parse(pb.WatchJobRequest, data)
         check = Checker()
@@ -77,14 +82,19 @@ class OperatorService:
             raise too_many(f"{MAX_WATCHERS} are watching already")
         self._num_watchers += 1
         try:
-            async for status in _changes(self._jobs, actor):
-                if caller.grants:  # one may have been revoked, or have expired
-                    check_rights(self._guard.caller(context), Role.VIEW, request.job_id, owner_of(actor))
-                await context.write(status)
+            while True:
+                async for status in _changes(self._jobs, actor):
+                    if caller.grants:  # one may have been revoked, or have expired
+                        check_rights(self._guard.caller(context), Role.VIEW, request.job_id, owner_of(actor))
+                    await context.write(status)
+                if self._jobs.is_ending:
+                    raise ending("the planner ends; watch again once it is back")
+                await self._operators.locate(request.job_id)
+                if self._jobs.get(request.job_id) is None:  # it is over, and forgotten
+                    return
+                actor = self._operators.opened(self._guard.caller(context), Role.VIEW, request.job_id)
         finally:
             self._num_watchers -= 1
-        if self._jobs.is_ending or (self._jobs.ownership and not self._jobs.ownership.owns(request.job_id)):
-            raise ending("the planner ends; watch again once it is back")
 
     async def get_frontier(self, data: bytes, context: Context) -> bytes:
         """The points of a job's newest table."""
@@ -132,10 +142,17 @@ class OperatorService:
 
     def _listed(self, actor: JobActor) -> pb.JobStatus:
         """As of now. A job that no rank is attached to changes seldom: most of thousands are over."""
-        num_changes, status = self._idle.get(actor, (-1, None))
-        if status is None or num_changes != actor.job.num_changes or actor.job.members.rank_of_stream:
+        job = actor.job
+        num_changes, at_s, status = self._idle.get(actor, (-1, 0.0, None))
+        is_idle = not job.members.rank_of_stream and job.phase is not Phase.PLANNING and not job.is_refining
+        if status is None or num_changes != job.num_changes or not is_idle:
             status = _status(actor)
-            self._idle[actor] = (actor.job.num_changes, status)
+        else:
+            for event in status.events:
+                event.age_s += job.now_s - at_s
+            for verdict in status.verdicts:
+                verdict.age_s += job.now_s - at_s
+        self._idle[actor] = (job.num_changes, job.now_s, status)
         return status
 
     def _called(self, method: str, context: Context) -> Caller:
