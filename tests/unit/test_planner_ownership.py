@@ -498,6 +498,30 @@ def test_a_planner_that_serves_all_jobs_ends_replicas() -> None:
     played(play)
 
 
+def test_claims_that_fail_are_told_once_and_not_as_renewals(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        here, there = fleet.replicas
+        there.leases.claim(["orphan"])
+        fleet.database.facts["orphan"] = [fact(1)]
+        there.is_running = False
+        claim = here.leases.claim
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise LeaseError("it takes no lock")
+
+        here.leases.claim = fail  # type: ignore[method-assign]
+        await fleet.pass_time(3 * LEASE_S)
+        here.leases.claim = claim  # type: ignore[method-assign]
+        await fleet.pass_time(3 * LEASE_S)
+        assert fleet.owners() == {"orphan": "replica-0"}
+
+    with caplog.at_level("WARNING", "perseus_dist.planner.runtime.lease_calls"):
+        played(play)
+    told = [record.message for record in caplog.records if record.name.endswith("lease_calls")]
+    assert told == ["leases cannot be taken or released: it takes no lock", "leases can be taken or released again"]
+
+
 class SlowClaims(Holding):
     """A replica in virtual time, whose claims and releases wait for locks of others."""
 

@@ -36,7 +36,7 @@ class LeaseCalls:
         self._call_beside = call_beside or call or self._threads[1]
         self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_leaving = False
-        self._trouble = ""
+        self._in_trouble: set[str] = set()
 
     async def run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
         """The answer of the table.
@@ -54,11 +54,11 @@ class LeaseCalls:
 
     async def ask(self, function: Callable[..., _Result], *arguments: object) -> _Result | None:
         """The answer of the table; None, with a line in the log once, where there is none."""
-        return await self._asked(self._call, function, *arguments)
+        return await self._asked("taken or released", self._call, function, *arguments)
 
     async def survey(self, held: Mapping[str, int]) -> Survey | None:
         """Renew the registration, and look around; None as for ``ask``."""
-        return await self._asked(self._call_beside, self._leases.survey, held)
+        return await self._asked("renewed", self._call_beside, self._leases.survey, held)
 
     async def resign(self) -> None:
         """Give the registration up, behind all calls that are under way; none may follow."""
@@ -69,20 +69,22 @@ class LeaseCalls:
         for thread in self._threads:
             thread.close()
 
-    async def _asked(self, call: Call, function: Callable[..., _Result], *arguments: object) -> _Result | None:
+    async def _asked(
+        self, done: str, call: Call, function: Callable[..., _Result], *arguments: object
+    ) -> _Result | None:
         try:
             answer: _Result = await call(function, *arguments)
         except LeaseError as error:
-            if not self._trouble:
-                _log.error("leases cannot be renewed: %s", error)
-            self._trouble = str(error)
+            if done not in self._in_trouble:
+                _log.error("leases cannot be %s: %s", done, error)
+            self._in_trouble.add(done)
             return None
         except FencedError as error:
             self._end(error)
             return None
-        if self._trouble:
-            _log.warning("leases can be renewed again")
-            self._trouble = ""
+        if done in self._in_trouble:
+            _log.warning("leases can be %s again", done)
+            self._in_trouble.remove(done)
         return answer
 
     def _end(self, error: FencedError) -> None:
