@@ -1,8 +1,10 @@
 """A node relay's stream over real gRPC: an agent's fault ends its channel alone, the fault of the relay the stream."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -13,6 +15,15 @@ from served_planner import OPERATOR_TOKEN, served_planner
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.from_planner import Attached
 from perseus_dist.messages.terms import Gpu
+from perseus_dist.planner.access.access import Access
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.service import node_service
+from perseus_dist.planner.service.node_outbox import NodeOutbox
+from perseus_dist.planner.service.rpc_guard import RpcGuard
+from perseus_dist.planner.store.store import Store
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.codec import decode_planner_message, encode_agent_message
 from perseus_dist.rpc.connection import NODE_STREAM
@@ -102,6 +113,52 @@ def test_an_agent_that_is_refused_ends_its_channel_and_its_neighbour_attaches(ad
         stream.send((2, Closed()), (3, Opened(OPERATOR_TOKEN)), (3, b"\xff"))
         channel, code, _ = stream.ended()
         assert (channel, code) == (3, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+class Claim:
+    """An ``Ownership`` that has a job from ``made`` on."""
+
+    def __init__(self) -> None:
+        self.made = asyncio.Event()
+
+    def owns(self, _job_id: str) -> bool:
+        return self.made.is_set()
+
+    async def ensure(self, _job_id: str) -> None:
+        await self.made.wait()
+
+
+def test_an_agent_that_has_attached_is_waited_for_however_long_its_job_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_service, "ATTACH_TIMEOUT_S", 0.0)
+
+    async def test() -> None:
+        worker: Any = SimpleNamespace(expected_s=lambda _request: None)
+        jobs, claim = Jobs(Store(None), worker, Policy(), Counters()), Claim()
+        jobs.ownership = claim  # type: ignore[assignment]
+        guard: Any = RpcGuard(access=Access(OPERATOR_TOKEN), needs_token=True, counters=jobs.counters)
+        written: list[bytes] = []
+
+        async def write(data: bytes) -> None:
+            written.append(data)
+
+        outbox = NodeOutbox(write, pytest.fail, asyncio.Semaphore(1))
+        relay, channels = Caller(token_sha256="", is_operator=False), dict[int, Any]()
+        for number in (1, 2):
+            node_service._Channel(number, OPERATOR_TOKEN, jobs, guard, relay, outbox, channels)
+        channels[1].receive(encode_agent_message(ATTACH))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert [*channels] == [1], "nothing has come of the other"
+        claim.made.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert jobs.num_streams == 1
+        channels[1].close()
+        jobs.close()
+
+    asyncio.run(test())
 
 
 def test_a_channels_number_that_comes_again_ends_the_stream(address: str) -> None:

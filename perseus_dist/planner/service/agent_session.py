@@ -45,13 +45,14 @@ class AgentSession:
         return self._stream is not None
 
     def locating(self, data: bytes) -> Awaitable[None] | None:
-        """Where other replicas may have the job: await this before the first message is received.
+        """What to await before the first message is received, where another replica may have the job.
 
         Args:
             data: The first message.
 
         Returns:
-            None where the job is here; else it raises ``RefusalError`` where another replica has the job.
+            None where the job is here, or the message is no attach; else it takes the job for this replica, or raises
+            ``RefusalError`` where another one has it.
 
         Raises:
             InvalidMessageError: The message breaks the contract.

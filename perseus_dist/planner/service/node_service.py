@@ -174,6 +174,7 @@ class _Channel:
         elif self._locating is not None:
             self._waiting.append(data)
         elif (locating := session.locating(data)) is not None:
+            self._timeout.cancel()  # an attach has come
             self._waiting.append(data)
             self._locating = asyncio.create_task(self._receive_once(locating))
         else:
