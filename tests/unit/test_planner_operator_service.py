@@ -7,26 +7,32 @@ from typing import Any
 
 import pytest
 from memory_leases import Database, MemoryLeases
+from test_planner_lifecycle import Fleet
 
+from perseus_dist.messages.terms import Target
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.refusal import RefusalError
 from perseus_dist.planner.job.facts.policies import BudgetSet
 from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.lifecycle.events import Tick
+from perseus_dist.planner.lifecycle.events import TargetSet, Tick
 from perseus_dist.planner.lifecycle.lifecycle import step
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.operator_calls import OperatorCalls
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.service import operator_service
 from perseus_dist.planner.service.operator_service import OperatorService
 from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 REGISTERED = JobRegistered(schedule_digest="ab" * 32, pp_size=2, dp_size=1, tp_size=1, token_sha256="")
 OPERATOR = Caller(token_sha256="", is_operator=True)
+OPERATE = Grant(name="ci", role=Role.OPERATE, created_s=0.0, created_by="operator")
 
 
 def serving() -> tuple[Jobs, OperatorService]:
@@ -132,3 +138,22 @@ def test_a_watcher_hears_that_the_planner_ends(monkeypatch: pytest.MonkeyPatch) 
     refusal = refusal_of_watch(monkeypatch, end)
     assert refusal is not None
     assert refusal.reason == "the planner ends; watch again once it is back"
+
+
+def test_a_target_that_is_refused_does_not_make_its_caller_the_one_who_set_the_target() -> None:
+    async def play() -> None:
+        jobs, _ = serving()
+        jobs.restore_jobs({"gpt": [REGISTERED]})
+        (actor,) = jobs.all()
+        actor.job = Fleet().to_enforcing().job
+        diary, calls = Diary(), OperatorCalls(jobs, Access("op").audit)
+        diary.look(actor)
+        await calls.change(OPERATOR, "gpt", TargetSet(target=Target(slowdown=1.2)))
+        other = Caller(token_sha256="ab" * 32, is_operator=False, grants=(OPERATE,))
+        with pytest.raises(RefusalError):
+            await calls.change(other, "gpt", TargetSet(target=Target(deadline_s=1e-6)))
+        diary.look(actor)
+        assert [entry.who for entry in diary.entries(actor) if entry.kind == "target"] == ["operator"]
+        jobs.close()
+
+    asyncio.run(play())

@@ -84,10 +84,11 @@ class OperatorCalls:
 
     async def _make(self, actor: JobActor, caller: Caller, change: Change) -> None:
         job, action = actor.job, _ACTIONS[type(change)]
-        before, num_events = _text(job, change), job.history.num_events
+        before, num_events, chosen = _text(job, change), job.history.num_events, job.chosen_target
         answering = actor.begin(change)
         if isinstance(change, TargetSet):
-            actor.target_set_by = caller.identity
+            if job.chosen_target is not chosen:  # else it is refused, and another operator's stays
+                actor.target_set_by = caller.identity
         else:
             actor.reported_by |= dict.fromkeys(range(num_events + 1, job.history.num_events + 1), caller.identity)
             actor.reported_by = dict(list(actor.reported_by.items())[-MAX_EVENTS:])
