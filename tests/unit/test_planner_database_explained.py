@@ -51,7 +51,7 @@ def test_a_refused_connection_names_the_part_to_mend(text: str, remedy: str) -> 
 )
 def test_a_failed_statement_names_what_to_do(error: psycopg.Error, remedy: str) -> None:
     said = explain_failure(error, PLACE)
-    assert said.startswith(f"{PREFIX}cannot be written ({error}); ")
+    assert said.startswith(f"{PREFIX}a statement has failed ({error}); ")
     assert remedy in said
 
 

@@ -105,7 +105,7 @@ class JobActor:
             streams: Where messages go.
             counters: The planner's.
             forget: Told the job's name when it is over and its facts are deleted.
-            changed: Called when something of the job has that others may go by.
+            changed: Called when the job has changed in a way that policies may depend on.
             withdraw: Called with the job's name and a sentence when a commit has failed; whether the job has been
                 given up for that. Otherwise the planner goes on in memory.
         """

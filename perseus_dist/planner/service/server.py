@@ -91,7 +91,7 @@ class ServerConfig:
         database: Where facts are kept; None keeps them in memory.
         operator_token: Opens every job.
         rights: Where named tokens and the audit record are kept; None keeps them in memory.
-        needs_token: Whether calls without a token are refused.
+        needs_token: Whether calls with neither a token nor a certificate that has a role are refused.
         tls: None serves plain text.
         metrics: Where they are served; None for no metrics.
         web: Where the page for people is served; None for no page.

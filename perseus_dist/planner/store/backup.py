@@ -246,7 +246,7 @@ def _verify(source: Path, copy: Path) -> Contents:
 
 
 def _generation(source: Path) -> tuple[int, int, bytes]:
-    """Changes where a copy that began before would be neither of before nor of after."""
+    """Device, inode and journal header: they change where a copy would mix two states."""
     found = source.stat()
     try:
         with beside(source, "-wal").open("rb") as journal:

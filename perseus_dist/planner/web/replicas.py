@@ -58,7 +58,7 @@ class Replicas:
         return "" if self._ownership is None else self._ownership.address
 
     def others(self) -> list[OtherReplica]:
-        """None where this planner serves all jobs."""
+        """The other replicas that live; an empty list where this planner serves all jobs."""
         return [self.at(address) for address in (self._ownership.replicas if self._ownership is not None else ())]
 
     @property

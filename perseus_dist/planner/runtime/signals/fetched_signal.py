@@ -1,7 +1,8 @@
 """A signal whose provider is asked again and again, in a thread of its own: the planner never waits for the network.
 
-An answer counts until the next one comes; where none comes, until it is stale. What fails is said from then on. The
-last answer is kept in a file, so that a planner that restarts while its provider cannot be reached goes on with it.
+An answer counts until the next one comes; where none comes, until it is stale. A failed request is reported until the
+next answer. The last answer is kept in a file, so that a planner that restarts while its provider cannot be reached
+goes on with it.
 """
 
 import threading

@@ -12,7 +12,7 @@ from perseus_dist.planner.store.shared_rights import SharedRightsError
 _TIMEOUT_S = 5.0
 _NUM_NEWEST = 1000
 _LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID + 1})"
-"""One writer at a time: who reads on behind a number has all that will ever be before it."""
+"""One writer at a time: numbers appear in order, so a reader that goes on behind one misses none."""
 _TEXTS = ("identity", "peer", "action", "job", "before", "after", "outcome")
 _APPEND = f"""
 INSERT INTO {POSTGRES_SCHEMA}.audit (state_id, id, replica, time_s, {", ".join(_TEXTS)})

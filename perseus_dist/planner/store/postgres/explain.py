@@ -103,7 +103,7 @@ def explain_failure(error: psycopg.Error, place: DatabaseAddress) -> str:
             remedy = "check that the database runs, nothing is lost meanwhile"
         case _:
             remedy = "the database's log says more, nothing is lost meanwhile"
-    return f"{place}: cannot be written ({text}); {remedy}"
+    return f"{place}: a statement has failed ({text}); {remedy}"
 
 
 def first_line(error: psycopg.Error) -> str:

@@ -12,7 +12,7 @@ from perseus_dist.planner.store.shared_rights import SharedRightsError
 _TIMEOUT_S = 5.0
 _AT_ONCE = 500
 _LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID + 2})"
-"""One writer at a time: who reads on behind a number has all that will ever be before it."""
+"""One writer at a time: numbers appear in order, so a reader that goes on behind one misses none."""
 _COLUMNS = tuple(Grant.__slots__)
 _TABLE = f"{POSTGRES_SCHEMA}.grants"
 _PUT = f"""

@@ -23,7 +23,7 @@ class QueueWorker:
         queue: Where requests come from.
         worker: The process.
         is_free: Whether a request may be begun now.
-        least_urgency: That of requests which are taken.
+        least_urgency: Requests of this urgency, or more urgent ones, are taken.
 
     Attributes:
         num_answered: Requests that were planned, or said to be none that can be.

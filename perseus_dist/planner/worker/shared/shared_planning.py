@@ -77,7 +77,7 @@ class SharedPlanning:
         return self._for_others.num_answered
 
     def expected_s(self, request: PlanningRequest) -> float | None:
-        """As ``PlanningWorkers``: by what is in line here, and less where others help; None where planning goes on."""
+        """As ``PlanningWorkers``, by this planner's line; other workers may be faster. None if kept planning runs."""
         return None if self._kept.has(request.job_id) else self._own.expected_s(request)
 
     async def plan(self, request: PlanningRequest, expect: Expect | None = None) -> PlanResult:
