@@ -16,6 +16,7 @@ GRANULARITIES = ("instruction", "rank")
 _TROUBLES = (Level.WARN, Level.FAIL)
 
 _JOB_ID = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")  # browsers resolve . and ..
+_JOB_PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KIND = re.compile(r"[A-Z][A-Z_]{0,15}")
 
@@ -29,6 +30,13 @@ def check_job_id(check: Checker, field: str, value: str) -> str:
     """Check that a field is the name of a job."""
     if _JOB_ID.fullmatch(value) is None:
         check.violated(field, value, f"1 to {limits.MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -, not . or ..")
+    return value
+
+
+def check_job_pattern(check: Checker, field: str, value: str) -> str:
+    """Check that a field is a pattern of job names."""
+    if _JOB_PATTERN.fullmatch(value) is None:
+        check.violated(field, value, "a job's name, with * and ? as wildcards")
     return value
 
 

@@ -12,6 +12,8 @@ MAX_SAMPLES = 4096  # of a message; a saved profile with more rows travels in se
 MAX_VERDICTS = 256  # of a job's status
 MAX_EVENTS = 64
 
+MAX_PATTERNS = 64  # of job names, in a policy or a token's role
+
 MAX_NODE_FRAMES = 4096  # of a message of a node relay
 MAX_CHANNELS = 256  # of a node stream at once
 MAX_FRAMING_BYTES = 8 << 10  # around the messages of a node stream, which is within the bounds above

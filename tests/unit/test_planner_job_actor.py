@@ -243,7 +243,7 @@ def test_a_replica_says_nothing_of_what_its_store_has_refused(monkeypatch: pytes
         world.put(send("c"))
         assert world.done == ["job: the database is away"]
         assert not answer.result().accepted
-        assert not (await world.actor.ask(Tick())).accepted
+        assert not (await world.actor.begin(Tick())).accepted
 
     run(monkeypatch, test)
 
@@ -279,7 +279,7 @@ def test_operators_are_answered_once_it_is_durable(monkeypatch: pytest.MonkeyPat
     async def test(world: World) -> None:
         for failure, accepted in ((None, True), (StoreError("disk full"), False)):
             world.effects = [persist(1.1), Answer(accepted=True, reason="so be it")]
-            asking = asyncio.create_task(world.actor.ask(TargetSet(target=Target())))
+            asking = world.actor.begin(TargetSet(target=Target()))
             await settled()
             assert not asking.done()
             world.disk.asked[-1][1].set_exception(failure) if failure else world.disk.asked[-1][1].set_result(None)

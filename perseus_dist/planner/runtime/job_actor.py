@@ -144,12 +144,8 @@ class JobActor:
             self._ask_store()
         self._advance()
 
-    async def ask(self, event: JobEvent) -> Answer:
-        """Put an operator's event to the job; its answer comes when what it led to is durable."""
-        return await self.begin(event)
-
     def begin(self, event: JobEvent) -> "asyncio.Future[Answer]":
-        """The same; the job has the event when this returns, and the answer comes later."""
+        """Put an operator's event to the job, at once; its answer comes when what it led to is durable."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self.tell(event, answer)
         return answer

@@ -14,6 +14,7 @@ from perseus_dist.planner.access.refusal import RefusalError, check_rights, not_
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_history import MAX_EVENTS
 from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
+from perseus_dist.planner.runtime.changes_under_way import ChangesUnderWay
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 
@@ -32,7 +33,7 @@ class OperatorCalls:
     def __init__(self, jobs: Jobs, audit: Audit) -> None:
         self._jobs = jobs
         self._audit = audit
-        self._making: set[asyncio.Task[None]] = set()
+        self._changes = ChangesUnderWay()
 
     async def locate(self, job_id: str) -> None:
         """Where other replicas may have a job: own it, or say which of them does.
@@ -71,12 +72,9 @@ class OperatorCalls:
         """
         await self.locate(job_id)
         actor = self.opened(caller, Role.OPERATE, job_id)
-        making = asyncio.create_task(self._make(actor, caller, change))
-        self._making.add(making)
-        making.add_done_callback(self._end)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await asyncio.shield(making)
+                await self._changes.make(self._make(actor, caller, change))
         except TimeoutError:
             reason = f"job {job_id} has not answered within {ANSWER_TIMEOUT_S:g} s; look at it before you try again"
             raise RefusalError(grpc.StatusCode.DEADLINE_EXCEEDED, reason, job_id=job_id) from None
@@ -101,11 +99,6 @@ class OperatorCalls:
         except sqlite3.Error as error:  # the change is in force all the same
             changed = f"{action} of job {job.job_id} from {before} to {after} by {caller.identity} at {caller.peer}"
             _log.error("the audit record cannot be written (%s): %s", error, changed)
-
-    def _end(self, making: "asyncio.Task[None]") -> None:
-        self._making.discard(making)
-        if not making.cancelled():
-            making.exception()  # of a caller who has left: seen
 
 
 def owner_of(actor: JobActor) -> str:

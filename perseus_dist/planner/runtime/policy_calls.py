@@ -1,6 +1,5 @@
 """Operators' calls on policies: the change itself and its record, and the rules of load targets for every way in."""
 
-import asyncio
 import logging
 import sqlite3
 from collections.abc import Coroutine
@@ -13,6 +12,7 @@ from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import ending, not_allowed, not_covered, not_found, not_now, too_many
 from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.planner.runtime.budgets import ClearedError
+from perseus_dist.planner.runtime.changes_under_way import ChangesUnderWay
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.store import NO_JOB
@@ -29,7 +29,7 @@ class PolicyCalls:
     def __init__(self, jobs: Jobs, audit: Audit) -> None:
         self._jobs = jobs
         self._audit = audit
-        self._making: set[asyncio.Task[None]] = set()
+        self._changes = ChangesUnderWay()
 
     @property
     def are_here(self) -> bool:
@@ -113,15 +113,7 @@ class PolicyCalls:
             RefusalError: It is in force, and not stored; or the load target's budget has been cleared, or another
                 replica keeps the policies, by now.
         """
-        making = asyncio.create_task(self._make(caller, action, covered, before, after, changing))
-        self._making.add(making)
-        making.add_done_callback(self._end)
-        await asyncio.shield(making)
-
-    def _end(self, making: "asyncio.Task[None]") -> None:
-        self._making.discard(making)
-        if not making.cancelled():
-            making.exception()  # of a caller who has left: seen
+        await self._changes.make(self._make(caller, action, covered, before, after, changing))
 
     async def _make(
         self, caller: Caller, action: str, covered: str, before: str, after: str, changing: Coroutine[Any, Any, None]

@@ -1,6 +1,5 @@
 """Administrators' calls: named tokens, and the audit record."""
 
-import re
 from typing import TypedDict
 
 from perseus_dist.planner.access.access import Access
@@ -13,16 +12,14 @@ from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
 from perseus_dist.planner.store.shared_rights import SharedRightsError
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.codec import parse
-from perseus_dist.rpc.fields import check_count, check_job_id
+from perseus_dist.rpc.fields import check_count, check_job_id, check_job_pattern
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
-MAX_PATTERNS = 64
 MAX_RECORDS_AT_ONCE = 1000
 _MAX_VALID_FOR_S = 100 * 365 * 86_400.0
 _MAX_TIME_S = 1e12
 _ROLES = {role.word: role for role in Role}
-_PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 _RESERVED = ("operator", "unknown")
 
 
@@ -51,14 +48,15 @@ class AccessService:
         if name in _RESERVED:
             check.violated("name", name, "another name: the audit record calls others so")
         role = _ROLES.get(check.choice("role", request.role, _ROLES), Role.VIEW)
-        if len(request.jobs) > MAX_PATTERNS or (request.jobs and role is Role.ADMIN):
+        if len(request.jobs) > limits.MAX_PATTERNS or (request.jobs and role is Role.ADMIN):
             expected = (
-                "none: an administrator's role is for all jobs" if role is Role.ADMIN else f"up to {MAX_PATTERNS}"
+                "none: an administrator's role is for all jobs"
+                if role is Role.ADMIN
+                else f"up to {limits.MAX_PATTERNS}"
             )
             check.violated("jobs", f"{len(request.jobs)} patterns", expected)
-        for index, pattern in enumerate(request.jobs[:MAX_PATTERNS]):
-            if _PATTERN.fullmatch(pattern) is None:
-                check.violated(f"jobs[{index}]", pattern, "a job's name, with * and ? as wildcards")
+        for index, pattern in enumerate(request.jobs[: limits.MAX_PATTERNS]):
+            check_job_pattern(check, f"jobs[{index}]", pattern)
         certificate = check.text("certificate", request.certificate, limits.MAX_NAME_LENGTH)
         valid_for_s = check.number("valid_for_s", request.valid_for_s, _MAX_VALID_FOR_S)
         check.finish()

@@ -45,7 +45,7 @@ class AgentSession:
         return self._stream is not None
 
     def locating(self, data: bytes) -> Awaitable[None] | None:
-        """What to await before the first message is received, where another replica may have the job.
+        """Look for the job where another replica may have it: await this before the first message is received.
 
         Args:
             data: The first message.

@@ -1,6 +1,5 @@
 """Power budgets, load targets and price policies, as protobuf."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 from perseus_dist.planner.budget.price_follower import PricedJob
@@ -12,15 +11,13 @@ from perseus_dist.planner.runtime.policy_calls import MAX_BUDGET_W
 from perseus_dist.planner.runtime.signals.signal_files import NAME
 from perseus_dist.policies.power_budget import Objective
 from perseus_dist.rpc import limits
-from perseus_dist.rpc.fields import check_job_id
+from perseus_dist.rpc.fields import check_job_id, check_job_pattern
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
-MAX_PATTERNS = 64
 _MAX_WEIGHT = 1e6
 _MAX_GUARD_BAND = 0.99
 _MAX_ITERATIONS = 10**12
-_PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 
 
 def budget_from_wire(check: Checker, wire: pb.Budget) -> BudgetSet:
@@ -28,7 +25,7 @@ def budget_from_wire(check: Checker, wire: pb.Budget) -> BudgetSet:
     _check_patterns(check, "budget.jobs", wire.jobs)
     for name, values, low in (("weights", wire.weights, 1 / _MAX_WEIGHT), ("max_slowdowns", wire.max_slowdowns, 1.0)):
         _check_patterns(check, f"budget.{name}", [one.pattern for one in values])
-        for index, one in enumerate(values[:MAX_PATTERNS]):
+        for index, one in enumerate(values[: limits.MAX_PATTERNS]):
             check.number(f"budget.{name}[{index}].value", one.value, _MAX_WEIGHT, low=low)
     return BudgetSet(
         name=check_job_id(check, "budget.name", wire.name),
@@ -57,8 +54,8 @@ def load_target_from_wire(check: Checker, wire: pb.LoadTarget) -> LoadTargetSet:
 
 def price_policy_from_wire(check: Checker, wire: pb.PricePolicy) -> PricePolicySet:
     """A checked price policy."""
-    if not 1 <= len(wire.jobs) <= MAX_PATTERNS:
-        check.violated("policy.jobs", f"{len(wire.jobs)} names", f"1 to {MAX_PATTERNS}")
+    if not 1 <= len(wire.jobs) <= limits.MAX_PATTERNS:
+        check.violated("policy.jobs", f"{len(wire.jobs)} names", f"1 to {limits.MAX_PATTERNS}")
     if len({*wire.jobs}) < len(wire.jobs):
         check.violated("policy.jobs", "a name twice", "each once")
     if NAME.fullmatch(wire.signal) is None:
@@ -67,7 +64,7 @@ def price_policy_from_wire(check: Checker, wire: pb.PricePolicy) -> PricePolicyS
         name=check_job_id(check, "policy.name", wire.name),
         jobs=tuple(
             check_job_id(check, f"policy.jobs[{number}]", job_id)
-            for number, job_id in enumerate(wire.jobs[:MAX_PATTERNS])
+            for number, job_id in enumerate(wire.jobs[: limits.MAX_PATTERNS])
         ),
         signal=wire.signal,
         deadline_s=check.number("policy.deadline_s", wire.deadline_s, MAX_TIME_S),
@@ -175,11 +172,10 @@ def _share_to_wire(share: Share) -> pb.BudgetShare:
 
 
 def _check_patterns(check: Checker, field: str, patterns: Collection[str]) -> None:
-    if len(patterns) > MAX_PATTERNS:
-        check.violated(field, f"{len(patterns)} patterns", f"up to {MAX_PATTERNS}")
+    if len(patterns) > limits.MAX_PATTERNS:
+        check.violated(field, f"{len(patterns)} patterns", f"up to {limits.MAX_PATTERNS}")
         return
     if twice := next((pattern for pattern in patterns if [*patterns].count(pattern) > 1), None):
         check.violated(field, f"{twice} twice", "each once")
     for index, pattern in enumerate(patterns):
-        if _PATTERN.fullmatch(pattern) is None:
-            check.violated(f"{field}[{index}]", pattern, "a job's name, with * and ? as wildcards")
+        check_job_pattern(check, f"{field}[{index}]", pattern)

@@ -163,8 +163,8 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         reference_ps = max(one.baseline.time_ps for one in frontiers)
         cases += [Case(one, reference_ps) for one in frontiers]
         if group.others:
-            latency_ps = frontiers[0].switch_latency_ps
-            bounding.append(BoundingCase(problem_with(group.others), reference_ps, switch_latency_ps=latency_ps))
+            switch_ps = frontiers[0].switch_latency_ps
+            bounding.append(BoundingCase(problem_with(group.others), reference_ps, switch_latency_ps=switch_ps))
     for slow in request.slightly_slow:
         one = frontier_of(with_slow_ranks(problem_with(groups[0].planned[0]), [slow]))
         cases.append(Case(one, one.baseline.time_ps))

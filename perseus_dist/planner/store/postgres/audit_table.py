@@ -1,15 +1,13 @@
 """Audit records of all planners in a PostgreSQL database, which refuses to change or delete one."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from perseus_dist.planner.access.audit import AuditRecord, concerns
 from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
-from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
-from perseus_dist.planner.store.shared_rights import SharedRightsError
+from perseus_dist.planner.store.postgres.connection import Opened
+from perseus_dist.planner.store.postgres.rights_connection import RightsConnection
 
-_TIMEOUT_S = 5.0
 _NUM_NEWEST = 1000
 _LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID + 1})"
 """One writer at a time: numbers appear in order, so a reader that goes on behind one misses none."""
@@ -32,8 +30,6 @@ _NEWEST = f"""
 SELECT id, time_s FROM {POSTGRES_SCHEMA}.audit WHERE state_id = %s ORDER BY number DESC LIMIT {_NUM_NEWEST}
 """
 
-_Result = TypeVar("_Result")
-
 
 class PostgresAuditTable:
     """An ``AuditTable``.
@@ -45,13 +41,13 @@ class PostgresAuditTable:
     """
 
     def __init__(self, address: PostgresAddress, state_id: str, replica: str) -> None:
-        self._connection = Connection(address)
+        self._connection = RightsConnection(address)
         self._state_id = state_id
         self._replica = replica
 
     def newest(self) -> Sequence[tuple[int, float]]:
         """See ``AuditTable``."""
-        return self._run(
+        return self._connection.run(
             lambda opened: [(int(row[0]), float(row[1])) for row in opened.execute(_NEWEST, (self._state_id,))]
         )
 
@@ -66,14 +62,14 @@ class PostgresAuditTable:
                 opened.execute(_LOCK)
                 opened.execute(_APPEND.encode(), values)
 
-        self._run(write)
+        self._connection.run(write)
 
     def read(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
         """See ``AuditTable``."""
         found: list[AuditRecord] = []
         while True:
             values = {"after_id": after_id, "since_s": since_s, "job": job, "limit": limit}
-            rows = self._run(lambda opened, values=values: opened.execute(_READ.encode(), values).fetchall())  # type: ignore[misc]
+            rows = self._connection.run(lambda opened, values=values: opened.execute(_READ.encode(), values).fetchall())  # type: ignore[misc]
             records = [AuditRecord(**dict(zip(AuditRecord.__slots__, row, strict=True))) for row in rows]
             found += [one for one in records if job in ("", one.job) or concerns(one.job, job)]
             if len(records) < limit or len(found) >= limit:
@@ -83,9 +79,3 @@ class PostgresAuditTable:
     def close(self) -> None:
         """See ``AuditTable``."""
         self._connection.close()
-
-    def _run(self, work: Callable[[Opened], _Result]) -> _Result:
-        try:
-            return self._connection.run(work, timeout_s=_TIMEOUT_S)
-        except (UnreachableError, FailedError) as error:
-            raise SharedRightsError(str(error)) from error

@@ -1,15 +1,14 @@
 """Named tokens of all planners in a PostgreSQL database: of each name the first, and its end once it is taken back."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
-from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
-from perseus_dist.planner.store.shared_rights import SharedRightsError
+from perseus_dist.planner.store.postgres.connection import Opened
+from perseus_dist.planner.store.postgres.rights_connection import RightsConnection
 
-_TIMEOUT_S = 5.0
 _AT_ONCE = 500
 _LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID + 2})"
 """One writer at a time: numbers appear in order, so a reader that goes on behind one misses none."""
@@ -25,8 +24,6 @@ WHERE there.revoked_s IS NULL AND excluded.revoked_s IS NOT NULL
 _READ = f"SELECT number, {', '.join(_COLUMNS)} FROM {_TABLE} WHERE number > %s ORDER BY number LIMIT {_AT_ONCE}"
 _NEWEST = f"SELECT coalesce(max(number), 0) FROM {_TABLE}"
 
-_Result = TypeVar("_Result")
-
 
 class PostgresGrantTable:
     """A ``GrantTable``.
@@ -36,7 +33,7 @@ class PostgresGrantTable:
     """
 
     def __init__(self, address: PostgresAddress) -> None:
-        self._connection = Connection(address)
+        self._connection = RightsConnection(address)
 
     def put(self, grants: Sequence[Grant]) -> None:
         """See ``GrantTable``."""
@@ -48,7 +45,7 @@ class PostgresGrantTable:
                     values = {name: getattr(grant, name) for name in _COLUMNS}
                     opened.execute(_PUT.encode(), {**values, "role": int(grant.role), "jobs": list(grant.jobs)})
 
-        self._run(write)
+        self._connection.run(write)
 
     def read(self, after: int) -> tuple[int, list[Grant]]:
         """See ``GrantTable``."""
@@ -58,7 +55,7 @@ class PostgresGrantTable:
             newest = opened.execute(_NEWEST.encode()).fetchone() if not rows else None
             return rows, int(newest[0]) if newest else after
 
-        rows, newest = self._run(look)
+        rows, newest = self._connection.run(look)
         grants = []
         for _, *row in rows:
             values = dict(zip(_COLUMNS, row, strict=True))
@@ -68,9 +65,3 @@ class PostgresGrantTable:
     def close(self) -> None:
         """See ``GrantTable``."""
         self._connection.close()
-
-    def _run(self, work: Callable[[Opened], _Result]) -> _Result:
-        try:
-            return self._connection.run(work, timeout_s=_TIMEOUT_S)
-        except (UnreachableError, FailedError) as error:
-            raise SharedRightsError(str(error)) from error
