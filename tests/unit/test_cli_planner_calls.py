@@ -8,7 +8,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pytest
@@ -16,13 +17,15 @@ from commands import run_command
 from served_planner import OPERATOR_TOKEN, served_planner
 
 from perseus_dist.cli import main
-from perseus_dist.cli.jobs import planner_client
+from perseus_dist.cli.jobs import planner_client, replica_calls
 from perseus_dist.cli.jobs.planner_client import PlannerCallError
 from perseus_dist.cli.jobs.policies.load_target_file import LoadTargetFileError, LoadTargetRow, read_load_targets
 from perseus_dist.cli.jobs.policies.load_target_setting import LoadTargetSetting
+from perseus_dist.cli.jobs.replica_calls import ReplicaCalls
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
 from perseus_dist.messages.finding import Level
 from perseus_dist.planner.runtime import policy_calls
+from perseus_dist.rpc.connection import OWNER_KEY
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 if TYPE_CHECKING:
@@ -74,6 +77,46 @@ def refusal(*arguments: str) -> str:
     line, end = done.stderr.split("\n")
     assert end == ""
     return line
+
+
+class Refused(grpc.RpcError):
+    """A call that ended with a status, and with the owner of its job if that is given."""
+
+    def __init__(self, code: grpc.StatusCode, owner: str = "") -> None:
+        self._code, self._owner = code, owner
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def trailing_metadata(self) -> Any:
+        return [SimpleNamespace(key=OWNER_KEY, value=self._owner)] if self._owner else []
+
+
+@pytest.mark.parametrize("num_moves", [2, 9])
+def test_a_watch_that_knows_one_replica_follows_its_job_through_handovers_and_a_death(
+    monkeypatch: pytest.MonkeyPatch, num_moves: int
+) -> None:
+    monkeypatch.setattr(replica_calls, "_PAUSE_S", 0.0)
+    owners = [f"replica-{number}" for number in range(num_moves)]
+    asked: list[str] = []
+
+    def watch(address: str) -> Iterator[str]:
+        asked.append(address)
+        if address == "first" and len(asked) > 1:  # it knows who has taken over from the dead one
+            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "survivor")
+        yield f"status of {address}"
+        if address == owners[-1]:
+            raise Refused(grpc.StatusCode.UNAVAILABLE)
+        if address != "survivor":
+            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, owners[len(asked) - 1])
+
+    calls = ReplicaCalls(["first"], pytest.fail)
+    monkeypatch.setattr(
+        calls, "_stub", lambda address: SimpleNamespace(WatchJob=lambda _request: watch(address)), raising=False
+    )
+    seen = ["first", *owners, "survivor"]
+    assert list(calls.WatchJob(None)) == [f"status of {address}" for address in seen]
+    assert asked == ["first", *owners, "first", "survivor"]
 
 
 def test_a_token_is_printed_once_listed_without_it_and_revoked(planner: list[str]) -> None:

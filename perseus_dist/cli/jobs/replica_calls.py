@@ -53,18 +53,20 @@ class ReplicaCalls:
         """Where there are several replicas, the job's next owner goes on when one has died."""
         import grpc
 
-        route, until_s = _Route(self._addresses), 0.0
+        route, until_s, has_replicas = _Route(self._addresses), 0.0, len(self._addresses) > 1
         while True:
             try:
                 for answer in getattr(self._stub(route.address), method)(request, **options):
                     until_s = time.monotonic() + _TAKEOVER_S
+                    route.num_redirects = 0
                     yield answer
                 return
             except grpc.RpcError as error:
                 if route.goes_on(error):
+                    has_replicas = True
                     continue
                 is_away = error.code() is grpc.StatusCode.UNAVAILABLE
-                if not (is_away and route.has_replicas and time.monotonic() < until_s):
+                if not (is_away and has_replicas and time.monotonic() < until_s):
                     raise
             time.sleep(_PAUSE_S)
             route = _Route(self._addresses)
@@ -83,13 +85,12 @@ class _Route:
 
     Attributes:
         address: To ask next.
-        has_replicas: Whether there is another address that may answer after a takeover.
+        num_redirects: Answers that have named another replica, since the last one that named none.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.address, *self._others = addresses
-        self.has_replicas = bool(self._others)
-        self._num_redirects = 0
+        self.num_redirects = 0
 
     def goes_on(self, error: "grpc.RpcError") -> bool:
         """Whether there is an address to ask after such an answer."""
@@ -98,8 +99,8 @@ class _Route:
         from perseus_dist.rpc.connection import OWNER_KEY
 
         owner = next((str(one.value) for one in error.trailing_metadata() or () if one.key == OWNER_KEY), "")
-        if owner and self._num_redirects < _MAX_REDIRECTS:
-            self._num_redirects += 1
+        if owner and self.num_redirects < _MAX_REDIRECTS:
+            self.num_redirects += 1
             self.address = owner
             return True
         if error.code() is grpc.StatusCode.UNAVAILABLE and self._others:
