@@ -24,6 +24,7 @@ OWNER_KEY = "perseus-owner"
 """Trailing metadata of a call that another replica is to be asked: its ``HOST:PORT``."""
 
 _MAX_FILE_BYTES = 1 << 20
+_BUNDLE_VARIABLE = "SSL_CERT_FILE"
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -81,10 +82,10 @@ def channel_credentials(tls: ClientTls) -> "grpc.ChannelCredentials":
 
 
 def system_authorities() -> Path | None:
-    """The file with the authorities that this machine trusts: ``$SSL_CERT_FILE``, else the distribution's."""
-    named = os.environ.get("SSL_CERT_FILE")
-    candidates = [Path(named)] if named else [Path(bundle) for bundle in _BUNDLES]
-    return next((path for path in candidates if path.is_file()), None)
+    """The file of authorities that this machine trusts: ``$SSL_CERT_FILE``, unchecked, else the distribution's."""
+    if named := os.environ.get(_BUNDLE_VARIABLE):
+        return Path(named)
+    return next((bundle for bundle in map(Path, _BUNDLES) if bundle.is_file()), None)
 
 
 def check_pem(tls: ClientTls) -> None:
@@ -95,13 +96,22 @@ def check_pem(tls: ClientTls) -> None:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.ca is not None:
-        _load("authority", (tls.ca,), lambda ca: context.load_verify_locations(cadata=ca.decode("ascii")))
+        _load_authorities(context, tls.ca)
     elif tls.ca_pem is None and (bundle := system_authorities()) is not None:
-        _load("authority", (bundle,), lambda _: context.load_verify_locations(cafile=bundle))
+        try:
+            _load_authorities(context, bundle)
+        except ConnectionFileError as error:
+            variable = f"{_BUNDLE_VARIABLE}=" if os.environ.get(_BUNDLE_VARIABLE) else ""
+            raise ConnectionFileError(f"{variable}{error}") from error
     if (cert := tls.cert) is not None:
         paths = (cert,) if tls.key is None else (cert, tls.key)
         # Without a pass phrase it would be asked for on the terminal.
         _load("certificate and key", paths, lambda *_: context.load_cert_chain(cert, tls.key, password=""))
+
+
+def _load_authorities(context: ssl.SSLContext, bundle: Path) -> None:
+    # By the file's name: as text it would have to be ASCII, and bundles have comments in UTF-8.
+    _load("authority", (bundle,), lambda _: context.load_verify_locations(cafile=bundle))
 
 
 def _load(what: str, paths: tuple[Path, ...], load: Callable[..., None]) -> None:

@@ -175,6 +175,32 @@ def test_the_systems_authorities_are_trusted_with_tls_alone(
     assert capsys.readouterr().out == "no jobs\n"
 
 
+def test_a_bundle_with_comments_that_are_not_ascii_is_trusted(
+    capsys: pytest.CaptureFixture[str], files: Files, encrypted: Planner
+) -> None:
+    """As distributions and certifi write them: a name above each certificate."""
+    bundle = Path(files.authority("named", files.ca))
+    bundle.write_bytes("# Főtanúsítvány\n".encode() + bundle.read_bytes())
+    assert main(["jobs", "--planner", encrypted.address, "--tls-ca", str(bundle)]) == 0
+    assert capsys.readouterr().out == "no jobs\n"
+    assert "--tls-ca" in said(capsys, "--planner", encrypted.address, "--tls-ca", files.authority("x", trustme.CA()))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing.pem", "No such file"), ("", "Is a directory"), ("text", "no usable authority")]
+)
+def test_a_variable_that_names_no_authorities_is_refused_by_its_name(
+    files: Files, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC would trust those that it brings along."""
+    (files.folder / "text").write_text("no certificate\n")
+    path = files.folder / name
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with pytest.raises(ConnectionFileError, match=f"^SSL_CERT_FILE={path}: .*{reason}"):
+        channel_credentials(ClientTls())
+    channel_credentials(ClientTls(ca=Path(files.authority("ca", files.ca))))  # which needs none of the system's
+
+
 def test_strangers_handshakes_fill_no_log(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
