@@ -41,6 +41,7 @@ _STATE = re.compile(r"planner-[0-9a-f]{8}-[a-z0-9_]{8}")
 _STATE_FILE = re.compile(r"\.?(planner\.sqlite|shared\.json|operator-token).*")
 _DEAD_EMPTY_S = 600.0  # a trainer makes the folder, and its agent locks it some seconds later
 _LOCK_S = 1.0
+_UNSEEN_S = 30 * 86_400.0  # longer than jobs run: the folder may be on the /tmp of another container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,17 +151,22 @@ def running_jobs() -> list[NodeJob]:
     jobs = []
     for _, job in _entries():
         with _dead_folder(job.rendezvous) as descriptor:
-            if descriptor is None and job.rendezvous.is_dir():
+            if descriptor is None and _is_seen(job.rendezvous):
                 jobs.append(job)
     return sorted(jobs, key=lambda job: (job.job_id, str(job.rendezvous)))
 
 
 def sweep_dead_jobs() -> None:
-    """Remove what killed jobs of this user have left: tokens, databases, rendezvous folders, entries. Never raises."""
+    """Remove what killed jobs of this user have left: tokens, databases, rendezvous folders, entries. Never raises.
+
+    An entry whose rendezvous folder this process cannot see stays for a while: Slurm's ``job_container/tmpfs`` and
+    containers give each job a /tmp of its own, and share the home folder.
+    """
     with suppress(OSError, PerseusError):
         for entry, job in _entries():
+            is_seen = _is_seen(job.rendezvous)
             _sweep_folder(job.rendezvous)
-            if not _is_held(job.rendezvous):
+            if not _is_held(job.rendezvous) and (is_seen or time.time() > entry.stat().st_mtime + _UNSEEN_S):
                 entry.unlink(missing_ok=True)
         for path in Path(tempfile.gettempdir()).glob(f"{RENDEZVOUS_PREFIX}*"):
             if _RENDEZVOUS.fullmatch(path.name):
@@ -172,7 +178,7 @@ def _entries_folder() -> Path:
 
 
 def _entries() -> Iterator[tuple[Path, NodeJob]]:
-    """Of this node, and of this node before it was booted again; other nodes may share the home folder."""
+    """Entries of this node, earlier boots included; other nodes may share the home folder."""
     with suppress(OSError, PerseusError):
         for path in sorted(_entries_folder().glob("*.json")):
             with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -185,7 +191,13 @@ def _entries() -> Iterator[tuple[Path, NodeJob]]:
 
 def _is_held(folder: Path) -> bool:
     with _dead_folder(folder) as descriptor:
-        return descriptor is None and folder.is_dir()
+        return descriptor is None and _is_seen(folder)
+
+
+def _is_seen(folder: Path) -> bool:
+    with suppress(OSError):  # a folder above it may be closed to this process
+        return folder.is_dir()
+    return False
 
 
 @contextmanager

@@ -179,6 +179,49 @@ def test_entries_of_an_earlier_boot_are_removed_and_those_of_other_nodes_stay(
     assert running_jobs() == []
 
 
+@pytest.mark.parametrize("boot", ["this one", "another's"])
+def test_an_entry_whose_folder_another_container_has_stays_for_a_month(
+    boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm gives each job its own /tmp; containers of several machines may also have one host name."""
+    with monkeypatch.context() as patch:
+        if boot != "this one":
+            patch.setattr(node_jobs, "_boot_id", lambda: boot)
+        entry = register_job("gpt", tmp_path / "in-another-namespace")
+    sweep_dead_jobs()
+    assert entry.exists()
+    assert running_jobs() == []
+    month_ago_s = entry.stat().st_mtime - 31 * 86_400
+    os.utime(entry, (month_ago_s, month_ago_s))
+    sweep_dead_jobs()
+    assert not entry.exists()
+
+
+def test_a_folder_that_cannot_be_looked_at_stops_no_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, killed = tmp_path / "closed", tmp_path / "killed"
+    for number, folder in enumerate((closed, killed)):
+        Owner(folder, folder.name, "1").kill()
+        entry = max((tmp_path / "state" / "perseus-dist" / "jobs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        entry.rename(entry.with_name(f"{node_jobs._boot_id()}-{number}.json"))
+    is_dir, opened = Path.is_dir, os.open
+
+    def refused_is_dir(path: Path) -> bool:
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return is_dir(path)
+
+    def refused_open(path: str | Path, *others: int, **named: int) -> int:
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *others, **named)
+
+    monkeypatch.setattr(Path, "is_dir", refused_is_dir)
+    monkeypatch.setattr(os, "open", refused_open)
+    assert running_jobs() == []
+    sweep_dead_jobs()
+    assert not killed.exists()
+
+
 def test_a_rendezvous_that_is_swept_just_now_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "rendezvous"
     descriptor = hold_rendezvous(folder)
