@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
@@ -46,6 +46,12 @@ def trainer_process(
         yield process
     finally:
         end_process(process)
+
+
+def are_training(trainers: "Sequence[subprocess.Popen[str]]") -> bool:
+    """Whether trainers of one job run, and none of them has failed: the others would wait for it for minutes."""
+    statuses = [trainer.poll() for trainer in trainers]
+    return None in statuses and not any(statuses)
 
 
 def end_process(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:

@@ -21,7 +21,7 @@ from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.processes import trainer_process
+from perseus_dist.simulation.processes import are_training, trainer_process
 from perseus_dist.simulator.machine import MAX_GPUS, SimulatedMachine
 
 if TYPE_CHECKING:
@@ -216,11 +216,8 @@ class _Run:
             first_semaphore += _num_semaphores(job)
 
     def is_training(self) -> bool:
-        """Whether a trainer runs, unless one of its job has failed: the others wait for it for ever."""
-        return any(
-            any(trainer.poll() is None for trainer in trainers) and not any(trainer.poll() for trainer in trainers)
-            for trainers in self._trainers.values()
-        )
+        """Whether a job trains of which no trainer has failed."""
+        return any(map(are_training, self._trainers.values()))
 
     def abandon(self) -> None:
         """Ask all trainers to end, all at once."""

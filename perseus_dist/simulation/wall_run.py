@@ -19,7 +19,7 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
-from perseus_dist.simulation.processes import end_process, trainer_process, without_settings
+from perseus_dist.simulation.processes import are_training, end_process, trainer_process, without_settings
 from perseus_dist.simulator.machine import SimulatedMachine
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ def run_wall(
             stack.enter_context(trainer_process(config, clockd.environ, log))
             for config in simulated.trainers(uuids, planner=planner.address, run_id=secrets.token_hex(8))
         ]
-        while any(trainer.poll() is None for trainer in trainers):
+        while are_training(trainers):
             time.sleep(_LOOK_S)
             planner.look_after()
             status = _status(planner, simulated.job_id)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from processes import agents_of
 
 from perseus_dist.cli import main
 from perseus_dist.planning.profile.profile import read_profile
@@ -18,6 +19,7 @@ from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.schedule import format_schedule, interleaved, one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual.run import run_virtual
 from perseus_dist.simulation.wall_run import SupervisedPlanner, run_wall
@@ -32,6 +34,7 @@ SETTINGS = (
     ),
     *(f"PERSEUS_{name}" for name in ("TARGET", "TLS_CA", "TOKEN_FILE", "CLIENT_TLS_CA", "CLIENT_TOKEN_FILE", "NODE")),
 )
+PROMPT_S = 60.0
 MIN_KILLS, KILLING_S = 8, 70.0  # of 115 s; 15 to 45 kills, by the machine
 
 
@@ -215,6 +218,29 @@ def test_interleaved_with_a_slowdown_target() -> None:
     )
     assert 2 <= outcome.slowdown_percent <= 5.5
     assert outcome.saving_percent == pytest.approx(outcome.predicted_saving_percent, abs=1)
+
+
+def test_a_trainer_that_is_killed_fails_the_run_by_its_rank(tmp_path: Path) -> None:
+    """The others wait for it, and would fail minutes later."""
+    killed_s = float("inf")
+
+    def kill(status: pb.JobStatus, _planner: SupervisedPlanner) -> None:
+        nonlocal killed_s
+        assert time.monotonic() < killed_s + PROMPT_S, "the run goes on without a trainer"
+        if killed_s == float("inf") and status.phase != "done":
+            module = b"perseus_dist.simulation.trainers.trainer"
+            children = sorted(agents_of(os.getpid()))
+            trainers = [pid for pid in children if module in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(trainers[1], signal.SIGKILL)
+            killed_s = time.monotonic()
+
+    with pytest.raises(SimulationError, match=r"^trainers of ranks \[1\] failed; read .*trainers\.log$"):
+        run_wall(
+            job(schedule=one_f_one_b(pp=NUM_RANKS, microbatches=4), num_pipelines=1, num_iterations=100_000),
+            "a100",
+            folder=tmp_path,
+            watch=kill,
+        )
 
 
 @pytest.mark.soak
