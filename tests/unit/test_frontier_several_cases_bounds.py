@@ -162,6 +162,15 @@ def test_clocks_spread_from_changed_instructions_alone_at_first() -> None:
     assert merged_row(of, row, other, 51) == [0, 0, 0, 0]
 
 
+def test_clocks_spread_past_constants_to_the_instruction_before_them() -> None:
+    """A load before each forward changes no clock: 0F0 asks for 500 MHz, and 0F1 behind 0LOAD1 is late for 1000."""
+    loads = small_curve(0, "LOAD", {0: (0.01, 0)})
+    of = small_problem("0LOAD0 0F0 0LOAD1 0F1 0B0 0B1", [small_curve(0, "F", TWO), small_curve(0, "B", TWO), loads])
+    row, other = plan_of(of, _0F0=1, _0F1=1), plan_of(of, _0F0=1)
+    assert merged_row(of, row, other, 52.515) == other.tolist()
+    assert merged_row(of, row, other, 50) == plan_of(of).tolist()
+
+
 def test_clocks_spread_from_instructions_that_are_delayed_alone() -> None:
     """0B0 has 25 ms for its change, and 1B1 none: it ends 7.5 ms later than the 10 ms that 1F1 then saves it."""
     curves = [

@@ -33,7 +33,7 @@ class BoundingCase:
         self.problem, self.reference_ps = problem, reference_ps
         self._latency_ps = switch_latency_ps
         self._all_max = np.zeros(problem.dag.num_scheduled, dtype=np.uint16)
-        self._is_clocked = problem.clocks_mhz(np.zeros(problem.num_instructions, dtype=np.int64)) > 0
+        self._clocked_before = problem.clocked_before
         self._at_max_ps = self._taken(self._all_max)[1]
 
     def on_time(self, plan: Plan, share: float) -> Plan:
@@ -49,7 +49,7 @@ class BoundingCase:
             is_slow = faster[late] > 0
             faster[late] = faster[late] * 2 // 3
             for delayed in late[~is_slow].tolist():  # its clock comes too late: the one before runs at it as well
-                before = self._clocked_before(delayed)
+                before = int(self._clocked_before[delayed])
                 faster[before if before >= 0 else delayed] = 0
         faster[:num_scheduled] = 0
         return faster
@@ -86,10 +86,3 @@ class BoundingCase:
     def _until_end_ps(self, taken_ps: IntArray) -> IntArray:
         """(num_instructions) [ps] from each begin along the longest path to the end: the iteration played backwards."""
         return ends_of(taken_ps, self.problem.edge_to, self.problem.edge_from)
-
-    def _clocked_before(self, instruction: int) -> int:
-        """The instruction before it on its pp_rank that has clocks; -1 for none."""
-        before = int(self.problem.dag.previous_on_rank[instruction])
-        while before >= 0 and not self._is_clocked[before]:
-            before = int(self.problem.dag.previous_on_rank[before])
-        return before

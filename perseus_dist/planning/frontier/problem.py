@@ -57,6 +57,15 @@ class PlanningProblem:
         """[uW] drawn by all GPUs of the pipeline while they wait."""
         return int(self.blocking_uw.sum())
 
+    @property
+    def clocked_before(self) -> IntArray:
+        """(num_instructions) what changes its clock before it on its pp_rank, constants left out; -1 for nothing."""
+        is_constant = self.clocks_mhz(np.zeros(self.num_instructions, dtype=np.int64)) == 0
+        before = self.dag.previous_on_rank.astype(np.int64)
+        while (skipped := (before >= 0) & is_constant[before]).any():
+            before[skipped] = self.dag.previous_on_rank[before[skipped]]
+        return before
+
     def latencies_ps(self, switch_latency_ps: int) -> IntArray:
         """[ps] from asking for a clock to having it, of the clocks of all curves end to end.
 

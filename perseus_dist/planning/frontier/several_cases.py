@@ -79,7 +79,7 @@ class _Merged:
         self._curve_of = problem.curve_of
         self._begin = concatenated_begin(self._clocks_mhz)[self._curve_of]
         self._num_scheduled = problem.dag.num_scheduled
-        self._first_on_rank = np.cumsum([0, *map(len, problem.dag.schedule.ranks[:-1])])
+        self._clocked_before = problem.clocked_before[: self._num_scheduled]
 
     def on_time(self, row: Plan) -> Plan:
         """A plan of the first case, as fast as others' plans where those need it to be.
@@ -142,13 +142,13 @@ class _Merged:
         scheduled = slice(self._num_scheduled)
         taken_ps = (execution.end_ps - execution.start_ps)[scheduled]
         is_delayed = taken_ps > self._durations_ps[self._begin[scheduled] + plan[scheduled]]
-        is_delayed[self._first_on_rank] = False
-        is_delayed[1:] &= (is_changed[1:] | is_changed[:-1])[: self._num_scheduled - 1]
+        is_delayed &= (self._clocked_before >= 0) & (is_changed[scheduled] | is_changed[self._clocked_before])
         faster = plan.copy()
         for late in np.flatnonzero(is_delayed).tolist():
-            clocks_mhz, before_mhz = (self._clocks_mhz[self._curve_of[one]] for one in (late, late - 1))
+            before = int(self._clocked_before[late])
+            clocks_mhz, before_mhz = (self._clocks_mhz[self._curve_of[one]] for one in (late, before))
             slowest = int(np.count_nonzero(before_mhz >= clocks_mhz[plan[late]])) - 1
-            faster[late - 1] = min(faster[late - 1], max(slowest, 0))
+            faster[before] = min(faster[before], max(slowest, 0))
         return faster
 
 
