@@ -111,6 +111,24 @@ def test_a_verdict_that_nvml_explains_and_ends_stands_for_a_shorter_hold(held_s:
     assert ("rank 2 (stage 0, pipeline 1) runs free again" in job.tracker.news) != stands
 
 
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (replace(HOT, observed_mhz=1350), "is throttled, but NVML no longer predicts it to be slower"),
+        (None, "has had no useful reading of its GPU for 10 s"),
+    ],
+    ids=["throttled by less", "not read"],
+)
+def test_a_prediction_that_nvml_no_longer_makes_is_not_said_to_be_free(seen: GpuObservation | None, why: str) -> None:
+    job = Tracked()
+    job.read(10.0, HOT)
+    assert job.stands(10.5)
+    if seen is not None:
+        job.read(11.0, seen, num=40)
+    assert not job.stands(10.5 + POLICY.stale_s + 0.5)
+    assert job.tracker.news[1:] == [f"rank 2 (stage 0, pipeline 1) {why}"]
+
+
 def test_a_power_cap_that_is_gone_is_held_for_as_long_as_any_other_prediction() -> None:
     job = Tracked()
     for rank in (0, 4, 6):
@@ -190,9 +208,13 @@ def test_a_pipeline_that_is_late_by_itself_is_one_verdict_until_one_of_its_ranks
     assert (verdict.is_whole_pipeline, verdict.dp_rank, verdict.rank, verdict.pp_rank) == (True, 2, 4, 0)
     assert job.tracker.late_pipelines().tolist() == [False, False, True, False]
     assert not job.tracker.flagged_cells().any()
+    begun = len(job.tracker.news)
     job.run(8, {5: SLOW})
     (verdict,) = job.verdicts(job.iteration)
     assert (verdict.is_whole_pipeline, verdict.rank) == (False, 5)
+    raised, over = job.tracker.news[begun:]
+    assert raised.startswith("rank 5 (stage 1, pipeline 2) is slower than its likes by ")
+    assert over == "pipeline 2 is slower because of one of its ranks"
 
 
 def test_a_pipelines_verdict_that_has_been_worth_its_cost_counts_no_more_once_a_rank_is_blamed() -> None:

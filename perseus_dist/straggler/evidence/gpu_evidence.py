@@ -34,7 +34,7 @@ _MIN_LOSS = 0.02  # [log] a clock step or two below the one requested is within 
 
 
 class GpuEvidence:
-    """The latest reading of every GPU that says something, and for how many of them in a row it has been throttled.
+    """Each GPU's latest useful reading, and how many in a row showed throttling.
 
     A throttled GPU that is asked for no more than it reaches says nothing: it may be free again, or not.
 
@@ -139,6 +139,11 @@ class GpuEvidence:
         """Whether the latest reading that says something was of a throttled GPU."""
         return bool(self._num_throttled[rank] > 0)
 
+    def is_recent(self, now_s: float) -> BoolArray:
+        """(num_ranks) whether the latest reading that says something is not stale."""
+        recent: BoolArray = now_s - self._at_s <= self._policy.stale_s
+        return recent
+
     def loss(self, now_s: float) -> FloatArray:
         """(num_ranks) logarithm of requested over observed clock, beyond the peers'; 0 where nothing throttles.
 
@@ -146,7 +151,7 @@ class GpuEvidence:
         """
         if not self._num_throttled.any():
             return np.zeros(len(self._at_s))
-        is_known = (now_s - self._at_s <= self._policy.stale_s) & (self.observed_mhz > 0)
+        is_known = self.is_recent(now_s) & (self.observed_mhz > 0)
         observed = np.log(np.where(is_known, self.observed_mhz, np.nan))
         is_requested = self.requested_mhz > 0
         own = np.log(np.where(is_requested, self.requested_mhz, 1.0)) - np.where(is_requested, observed, np.nan)

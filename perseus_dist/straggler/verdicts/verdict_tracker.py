@@ -1,4 +1,4 @@
-"""All verdicts that stand: raised by time or by NVML, ended by recovery, by NVML's silence or by the rank's."""
+"""All verdicts that stand: times or NVML raise them; recovery, NVML or a silent rank ends them."""
 
 import math
 
@@ -93,6 +93,7 @@ class VerdictTracker:
         is_blamed = self._by_pipeline(self.flagged_cells())  # one of its ranks is, not the whole
         for place in [place for place in self._pipelines if is_blamed[place]]:
             self._flaps.ended("pipeline", self._pipelines.pop(place))
+            self.news.append(f"{self._name('pipeline', place)} is slower because of one of its ranks")
         is_suspect = self._by_pipeline(time.direct.is_suspect | time.adjusted.is_suspect)
         for series in (time.pipeline_adjusted, time.pipeline_direct):
             is_raised = series.is_raised(np.zeros(self._layout.dp_size, dtype=bool)) & ~is_blamed & ~is_suspect
@@ -139,8 +140,7 @@ class VerdictTracker:
         for cell, case in list(self._cells.items()):
             is_held = now_s - case.raised_at_s < policy.min_hold_s
             if case.series is None and not is_predicted[cell] and not is_held:
-                is_throttled = losses[cell] > 0
-                self._end("cell", cell, "is throttled, but as fast as its likes" if is_throttled else "runs free again")
+                self._end("cell", cell, self._why_unpredicted(cell, now_s, is_contradicted=losses[cell] > 0))
         for cell in np.flatnonzero(is_predicted).tolist():
             low, high = math.exp(policy.gpu_gain_share * losses[cell]), math.exp(losses[cell])
             degree = Degree(value=math.sqrt(low * high), low=low, high=high)
@@ -157,6 +157,16 @@ class VerdictTracker:
                 self.news.append(f"{self._name('cell', cell)} will be slower than its likes by {degree}, by NVML")
             elif standing.series is None and not standing.degree.low <= degree.value <= standing.degree.high:
                 standing.degree = degree
+
+    def _why_unpredicted(self, cell: int, now_s: float, *, is_contradicted: bool) -> str:
+        if is_contradicted:
+            return "is throttled, but as fast as its likes"
+        throttled = [rank for rank in self._layout.ranks_of_cell(cell) if self._gpu.is_throttled(rank)]
+        if not throttled:
+            return "runs free again"
+        if not self._gpu.is_recent(now_s)[throttled].any():
+            return f"has had no useful reading of its GPU for {self._policy.stale_s:g} s"
+        return "is throttled, but NVML no longer predicts it to be slower"
 
     def end_silent(self, is_live: BoolArray) -> None:
         """Nothing is known about a rank whose agent is gone; the others must not wait for what may be over.
