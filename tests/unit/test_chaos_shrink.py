@@ -2,7 +2,19 @@ from dataclasses import replace
 
 import pytest
 
-from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, SlowDown, StragglerOrder
+from perseus_dist.simulation.chaos import trial
+from perseus_dist.simulation.chaos.errors import ScenarioError
+from perseus_dist.simulation.chaos.record import PlayedRun
+from perseus_dist.simulation.chaos.scenario.events import (
+    Event,
+    MessageDelay,
+    NextJob,
+    Process,
+    ProcessAction,
+    ProcessEvent,
+    SlowDown,
+    StragglerOrder,
+)
 from perseus_dist.simulation.chaos.scenario.fewer_ranks import (
     with_fewer_pipelines,
     with_shorter_pipelines,
@@ -37,6 +49,31 @@ def test_what_matters_stays() -> None:
     assert (small.job.dp, len(small.events)) == (3, 4)
     assert small.iterations >= 150
     assert shrink(SCENARIO, lambda _: False) == SCENARIO
+
+
+def test_a_crash_is_shrunk_to_the_same_crash_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the late messages nothing divides; without the restart the trainers stay dead, which is another error."""
+
+    def play(scenario: Scenario, _: object) -> PlayedRun:
+        events = scenario.events
+        if any(isinstance(event, MessageDelay) and event.delay_s for event in events):
+            _ = 1 / 0
+        actions = [event.action for event in events if isinstance(event, ProcessEvent)]
+        if actions == [ProcessAction.KILL]:
+            raise ScenarioError("the trainers are dead; restart one before the next iteration")
+        return PlayedRun(scenario=scenario, iterations=[], without=[], jobs=[])
+
+    monkeypatch.setattr(trial, "play", play)
+    monkeypatch.setattr(trial, "broken_invariants", lambda _: ())
+    killed, restarted = (
+        ProcessEvent(iteration=i, action=action, process=Process.TRAINER, rank=1)
+        for i, action in ((9, ProcessAction.KILL), (11, ProcessAction.RESTART))
+    )
+    late = MessageDelay(iteration=5, rank=0, delay_s=0.1)
+    scenario = replace(SCENARIO, events=(late, killed, restarted, replace(late, iteration=15, delay_s=None)))
+    (crash,) = trial.judge(scenario)[1]
+    assert (crash.name, crash.sentence) == (trial.CRASH, "ZeroDivisionError: division by zero")
+    assert trial.shrunk(scenario, [crash], max_runs=80).events == (late,)
 
 
 def test_runs_are_bounded() -> None:

@@ -76,7 +76,9 @@ class Broken:
     Attributes:
         name: The invariant's.
         sentence: What was seen and what was allowed, in numbers.
+        origin: Of a crash: the exception's type and the line that raised it; empty otherwise.
     """
 
     name: str
     sentence: str
+    origin: str = ""

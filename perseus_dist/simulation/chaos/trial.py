@@ -1,6 +1,7 @@
 """One seed: draw, play, judge."""
 
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class Trial:
     """The result of a seed.
 
     Attributes:
-        seed: It.
+        seed: The number that the scenario was drawn by.
         scenario: What was played.
         faults: Kinds of faults in the history, as drawn.
         broken: Invariants that do not hold.
@@ -57,15 +58,17 @@ def judge(scenario: Scenario) -> tuple[PlayedRun | None, tuple[Broken, ...]]:
     try:
         run = play(scenario, open_virtual_world)
     except Exception as error:  # whatever it is, it is what the seeds are tried for
-        return None, (Broken(name=CRASH, sentence=f"{type(error).__name__}: {error}"),)
+        kind, raised = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
+        origin = f"{kind} {raised.filename}:{raised.lineno}"
+        return None, (Broken(name=CRASH, sentence=f"{kind}: {error}", origin=origin),)
     return run, broken_invariants(run)
 
 
 def shrunk(scenario: Scenario, broken: Sequence[Broken], *, max_runs: int) -> Scenario:
-    """The smallest scenario found that breaks the first of the invariants that one broke."""
-    name = broken[0].name
+    """The smallest scenario found that breaks the first of the invariants that one broke, or ends in its crash."""
+    wanted = (broken[0].name, broken[0].origin)
 
     def still_breaks(smaller: Scenario) -> bool:
-        return any(one.name == name for one in judge(smaller)[1])
+        return any((one.name, one.origin) == wanted for one in judge(smaller)[1])
 
     return shrink(scenario, still_breaks, max_runs=max_runs)
