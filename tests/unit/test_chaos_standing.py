@@ -6,6 +6,8 @@ from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     Event,
     HeatCap,
+    Loss,
+    MessageDelay,
     NextJob,
     Partition,
     PowerCap,
@@ -125,6 +127,60 @@ def test_what_was_killed_is_not_brought_back_by_being_continued() -> None:
     )
     seen = history(kill, stop, go_on, restart)
     assert [bool(seen.at(i).down) for i in range(5)] == [False, True, True, True, False]
+
+
+def process(iteration: int, action: str, process: Process, rank: int | None) -> ProcessEvent:
+    return ProcessEvent(iteration=iteration, action=ProcessAction(action), process=process, rank=rank)
+
+
+@pytest.mark.parametrize(
+    ("one", "rank"), [(Process.PLANNER, None), (Process.AGENT, 1), (Process.LEASE, 1)], ids=str
+)
+def test_what_is_stopped_is_not_brought_back_by_being_started(one: Process, rank: int | None) -> None:
+    seen = history(process(1, "stop", one, rank), process(2, "restart", one, rank), process(3, "continue", one, rank))
+    assert [seen.at(i).can_be_planned for i in range(4)] == [True, False, False, True]
+
+
+def test_what_is_dead_is_not_stopped() -> None:
+    """A lease's holder is gone with its agent, too."""
+    planner = [process(i, action, Process.PLANNER, None) for i, action in enumerate(("kill", "stop", "restart"))]
+    seen = history(
+        *planner,
+        process(3, "stop", Process.LEASE, 1),
+        process(4, "kill", Process.AGENT, 1),
+        process(5, "stop", Process.LEASE, 1),
+        process(5, "stop", Process.AGENT, 1),
+        process(6, "restart", Process.AGENT, 1),
+    )
+    assert [seen.at(i).can_be_planned for i in range(7)] == [False, False, True, False, False, False, True]
+
+
+def test_delays_of_one_rank_end_with_its_own() -> None:
+    late = MessageDelay(iteration=1, rank=1, delay_s=10.0)
+    others = MessageDelay(iteration=2, rank=0, delay_s=0.1), MessageDelay(iteration=3, rank=0, delay_s=None)
+    seen = history(late, *others, replace(late, iteration=4, delay_s=2.0), MessageDelay(iteration=5, delay_s=None))
+    assert [seen.at(i).delay_s for i in range(6)] == [0.0, 10.0, 10.0, 10.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [Partition(iteration=1, is_partitioned=True), MessageDelay(iteration=1, delay_s=10.0), Loss(iteration=1, lose=0.5)],
+    ids=lambda event: type(event).__name__,
+)
+def test_faults_of_links_end_with_the_job_that_has_the_links(begins: Event) -> None:
+    seen = history(begins, NextJob(iteration=2, changes={"microbatches": 3}))
+    assert [seen.at(i).can_be_planned for i in range(3)] == [True, False, True]
+
+
+@pytest.mark.parametrize("is_loss", [True, False])
+def test_links_that_fail_together_may_be_mended_one_by_one(*, is_loss: bool) -> None:
+    def event(iteration: int, rank: int | None, *, begins: bool) -> Event:
+        if is_loss:
+            return Loss(iteration=iteration, rank=rank, lose=0.5 if begins else None)
+        return Partition(iteration=iteration, rank=rank, is_partitioned=begins)
+
+    seen = history(event(0, None, begins=True), *(event(1 + rank, rank, begins=False) for rank in range(10)))
+    assert [seen.at(i).can_be_planned for i in (0, 9, 10)] == [False, False, True]
 
 
 def test_what_comes_back_by_itself_is_not_down() -> None:

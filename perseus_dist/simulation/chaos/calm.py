@@ -82,9 +82,8 @@ def _late_iterations(run: PlayedRun, history: History) -> set[int]:
     for event in history.events:
         if not isinstance(event, MessageDelay) or event.iteration == 0:
             continue
-        delay_s = history.at(event.iteration - 1).delay_s
-        if delay_s <= history.at(event.iteration).delay_s:
-            continue
+        before, after = (history.at(i).delays_s for i in (event.iteration - 1, event.iteration))
+        delay_s = max((of for rank, of in before.items() if of > after.get(rank, 0.0)), default=0.0)
         since_s = 0.0
         for i in range(event.iteration, len(run.iterations)):
             if since_s >= delay_s:

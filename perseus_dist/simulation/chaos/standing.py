@@ -28,6 +28,8 @@ from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJo
 from perseus_dist.simulation.chaos.scenario.target import parse_scenario_target
 from perseus_dist.simulation.virtual.link import AGENT_NOTICES_NS
 
+_Down = frozenset[tuple[Process, int | None, ProcessAction]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFaults:
@@ -53,11 +55,11 @@ class Standing:
 
     Attributes:
         gpus: By rank, those that are not well.
-        down: Processes that were killed or stopped, and which of it; the planner's rank is None. What was killed and is
-            stopped, which does nothing, does not come back when it is continued.
-        cut_off: Ranks whose messages do not pass, or (None) all of them.
-        lossy: Ranks whose messages are lost now and then, likewise.
-        delay_s: [s] the longest that a message takes.
+        down: Processes that were killed or stopped, and which of it; the planner's rank is None. Stopping what is dead
+            does nothing, and neither does starting what is stopped.
+        cut_off: Ranks whose messages do not pass.
+        lossy: Ranks whose messages are lost now and then.
+        delays_s: By rank, [s] that its messages take; those that take any.
         is_disk_full: Whether the planner's is.
         reports: By pipeline, the degree that an operator reported. An order to a planner that is dead fails, as the
             operator sees, and changes nothing: no planner that comes back can know of it, and what was ordered before
@@ -66,12 +68,17 @@ class Standing:
 
     target: Target
     gpus: Mapping[int, GpuFaults] = field(default_factory=dict)
-    down: frozenset[tuple[Process, int | None, ProcessAction]] = frozenset()
-    cut_off: frozenset[int | None] = frozenset()
-    lossy: frozenset[int | None] = frozenset()
-    delay_s: float = 0.0
+    down: _Down = frozenset()
+    cut_off: frozenset[int] = frozenset()
+    lossy: frozenset[int] = frozenset()
+    delays_s: Mapping[int, float] = field(default_factory=dict)
     is_disk_full: bool = False
     reports: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def delay_s(self) -> float:
+        """[s] the longest that a message takes."""
+        return max(self.delays_s.values(), default=0.0)
 
     @property
     def can_be_planned(self) -> bool:
@@ -149,34 +156,19 @@ def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
         case SlowLink():
             return _with_gpus(standing, event.ranks(job.num_ranks), transfer_s=event.transfer_s)
         case ProcessEvent():
-            stopped = (event.process, event.rank, ProcessAction.STOP)
-            killed = (event.process, event.rank, ProcessAction.KILL)
-            are_dead = any(process is Process.TRAINER for process, _, _ in standing.down)
-            match event.action:
-                case ProcessAction.STOP:
-                    return replace(standing, down=standing.down | {stopped})
-                case ProcessAction.CONTINUE:
-                    return replace(standing, down=standing.down - {stopped})
-                case ProcessAction.KILL if event.process is Process.LEASE:  # its agent starts another by itself
-                    return replace(standing, down=standing.down - {stopped})
-                case ProcessAction.KILL:
-                    return replace(standing, down=standing.down - {stopped} | {killed})
-                case ProcessAction.RESTART if event.process is Process.TRAINER and are_dead:  # of all ranks
-                    return replace(standing, down=_without_ranks(standing))
-                case ProcessAction.RESTART:
-                    return replace(standing, down=standing.down - {stopped, killed})
+            return replace(standing, down=_down_after(standing.down, event))
         case MessageDelay():
-            return replace(standing, delay_s=event.delay_s or 0.0)
+            late = {rank: event.delay_s for rank in _ranks(event.rank, job) if event.delay_s}
+            others = {
+                rank: delay_s for rank, delay_s in standing.delays_s.items() if rank not in _ranks(event.rank, job)
+            }
+            return replace(standing, delays_s=others | late)
         case Partition():
-            ranks = standing.cut_off | {event.rank} if event.is_partitioned else standing.cut_off - {event.rank}
-            return replace(standing, cut_off=frozenset() if _heals_all(event) else ranks)
+            return replace(standing, cut_off=_changed(standing.cut_off, event.rank, job, begins=event.is_partitioned))
         case Repetition():
             return standing
-        case Loss(rank=None):
-            return replace(standing, lossy=frozenset({None} if event.lose else ()))
         case Loss():
-            ranks = frozenset({event.rank})
-            return replace(standing, lossy=standing.lossy | ranks if event.lose else standing.lossy - ranks)
+            return replace(standing, lossy=_changed(standing.lossy, event.rank, job, begins=bool(event.lose)))
         case DiskFull():
             return replace(standing, is_disk_full=event.is_full)
         case TargetOrder() | StragglerOrder() if standing.is_planner_dead:
@@ -192,8 +184,37 @@ def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
             return _next_job(standing, event)
 
 
-def _heals_all(event: Partition) -> bool:
-    return event.rank is None and not event.is_partitioned
+def _down_after(down: _Down, event: ProcessEvent) -> _Down:
+    process, rank = event.process, event.rank
+    stopped, killed = (process, rank, ProcessAction.STOP), (process, rank, ProcessAction.KILL)
+    lease_stopped = (Process.LEASE, rank, ProcessAction.STOP)
+    match event.action:
+        case ProcessAction.STOP:
+            owner = Process.AGENT if process is Process.LEASE else process  # of whose process it is a part
+            is_dead = killed in down or (owner, rank, ProcessAction.KILL) in down
+            return down if is_dead else down | {stopped}
+        case ProcessAction.CONTINUE:
+            return down - {stopped}
+        case ProcessAction.KILL if process is Process.LEASE:  # its agent starts another by itself
+            return down - {stopped}
+        case ProcessAction.KILL if process is Process.AGENT:  # its lease goes with it
+            return down - {stopped, lease_stopped} | {killed}
+        case ProcessAction.KILL:
+            return down - {stopped} | {killed}
+        case ProcessAction.RESTART if process is Process.TRAINER and any(one is process for one, _, _ in down):
+            return _without_ranks(down)  # of all ranks
+        case ProcessAction.RESTART:
+            return down - {killed}
+
+
+def _ranks(rank: int | None, job: ScenarioJob) -> range:
+    """The ranks whose links an event is about."""
+    return range(job.num_ranks) if rank is None else range(rank, rank + 1)
+
+
+def _changed(faulty: frozenset[int], rank: int | None, job: ScenarioJob, *, begins: bool) -> frozenset[int]:
+    ranks = frozenset(_ranks(rank, job))
+    return faulty | ranks if begins else faulty - ranks
 
 
 def _report(event: StragglerOrder) -> dict[int, float]:
@@ -211,16 +232,19 @@ def _with_gpus(standing: Standing, ranks: tuple[int, ...], **changes: float | No
 
 
 def _next_job(standing: Standing, event: NextJob) -> Standing:
-    """Ranks' processes are new; machines are others only where the GPU is another, and the planner is the same."""
+    """Ranks' processes and their links are new; machines are where the GPU is, and the planner is the same."""
     target = event.changes.get("target")
     return replace(
         standing,
         target=standing.target if target is None else parse_scenario_target(target),
         gpus={} if {"gpu", "pp", "dp", "tp"} & event.changes.keys() else standing.gpus,
-        down=_without_ranks(standing),
+        down=_without_ranks(standing.down),
+        cut_off=frozenset(),
+        lossy=frozenset(),
+        delays_s={},
     )
 
 
-def _without_ranks(standing: Standing) -> frozenset[tuple[Process, int | None, ProcessAction]]:
+def _without_ranks(down: _Down) -> _Down:
     """Processes that are down once every rank's are new."""
-    return frozenset(one for one in standing.down if one[0] is Process.PLANNER)
+    return frozenset(one for one in down if one[0] is Process.PLANNER)
