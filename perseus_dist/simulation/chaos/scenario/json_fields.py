@@ -1,7 +1,6 @@
 """Reads the fields of a JSON object one by one; whatever does not fit is refused with what was seen and expected."""
 
 import json
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -45,7 +44,7 @@ class JsonFields:
         if value is None and default is None:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not low <= value <= high:
+        if not is_number or not low <= value <= high:  # which NaN is not, either
             raise self._refusal(name, value, f"a number from {low:g} to {high:g}", default)
         return float(value)
 
