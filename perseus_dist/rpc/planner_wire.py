@@ -219,6 +219,8 @@ def _decompressed(check: Checker, compressed: bytes, num_bytes: int) -> bytes:
     if num_bytes > limits.MAX_TABLE_BYTES:
         check.violated("table.num_points", f"a table of {num_bytes} bytes", f"at most {limits.MAX_TABLE_BYTES}")
         check.finish()
+    if num_bytes < 0:  # one of the sizes is, which has been told
+        return b""
     stream = zlib.decompressobj()
     try:
         clocks_mhz = stream.decompress(compressed, num_bytes + 1)

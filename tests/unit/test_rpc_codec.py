@@ -333,6 +333,7 @@ def test_a_table_whose_moments_do_not_fit_is_refused(moments_ns: tuple[int, ...]
         pb.PlanTable(num_points=2, num_instructions=3, clocks_mhz=zlib.compress(bytes(12))[:-1]),
         pb.PlanTable(num_points=2, num_instructions=3, clocks_mhz=b"no zlib"),
         pb.PlanTable(num_points=1 << 20, num_instructions=1 << 20, clocks_mhz=zlib.compress(bytes(12))),
+        pb.PlanTable(num_points=-5, num_instructions=7, clocks_mhz=zlib.compress(bytes(12))),
     ],
 )
 def test_a_table_whose_clocks_do_not_fill_it_is_refused(table: pb.PlanTable) -> None:
