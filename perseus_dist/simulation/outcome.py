@@ -43,12 +43,12 @@ class Outcome:
     @property
     def saving_percent(self) -> float:
         """Energy below the baseline's; 0 without both."""
-        return 100 * _less(self.enforced.energy_j, self.baseline.energy_j)
+        return percent_less(self.enforced.energy_j, self.baseline.energy_j)
 
     @property
     def slowdown_percent(self) -> float:
         """Time above the baseline's; 0 without both."""
-        return -100 * _less(self.enforced.time_s, self.baseline.time_s)
+        return 0.0 - percent_less(self.enforced.time_s, self.baseline.time_s)  # not -0.0
 
     @property
     def predicted_saving_percent(self) -> float:
@@ -89,5 +89,6 @@ def _document(measured: MeasuredIterations) -> dict[str, float]:
     }
 
 
-def _less(value: float, reference: float) -> float:
-    return 1 - value / reference if value > 0 and reference > 0 else 0.0
+def percent_less(value: float, reference: float) -> float:
+    """[%] that a value is less than a reference; 0 without both."""
+    return 100 * (1 - value / reference) if value > 0 and reference > 0 else 0.0

@@ -21,6 +21,7 @@ from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.outcome import percent_less
 from perseus_dist.simulation.processes import are_training, trainer_process
 from perseus_dist.simulator.machine import MAX_GPUS, SimulatedMachine
 
@@ -95,12 +96,12 @@ class RehearsedJob:
     @property
     def slowdown_percent(self) -> float:
         """Iteration time under the plan above the baseline's; 0 without both."""
-        return -100 * _less(self._of("enforced", "time_s"), self._of("baseline", "time_s"))
+        return 0.0 - percent_less(self._of("enforced", "time_s"), self._of("baseline", "time_s"))  # not -0.0
 
     @property
     def saving_percent(self) -> float:
         """Energy of an iteration under the plan below the baseline's; 0 without both."""
-        return 100 * _less(self._of("enforced", "energy_j"), self._of("baseline", "energy_j"))
+        return percent_less(self._of("enforced", "energy_j"), self._of("baseline", "energy_j"))
 
     def document(self) -> dict[str, Any]:
         """The job as ``--json`` prints it."""
@@ -290,7 +291,3 @@ def _num_semaphores(job: SimulatedJob) -> int:
     """At least as many as its trainers wait for each other with: one for all, one a pipeline, stage and kind."""
     sources = {(instruction.stage, instruction.kind) for order in job.schedule.ranks for instruction in order}
     return 1 + job.num_pipelines * len(sources)
-
-
-def _less(value: float, reference: float) -> float:
-    return 1 - value / reference if value > 0 and reference > 0 else 0.0

@@ -1,7 +1,9 @@
 """What a rehearsal knows of its jobs, between two looks at the planner."""
 
+from perseus_dist.planner.job.measured_iterations import MeasuredIterations
 from perseus_dist.rpc.v1 import planner_pb2 as pb
-from perseus_dist.simulation.rehearsal import newest_statuses
+from perseus_dist.simulation.outcome import Outcome
+from perseus_dist.simulation.rehearsal import RehearsedJob, newest_statuses
 
 
 def status(num_iterations: int, saving: float, phase: str = "enforcing") -> pb.JobStatus:
@@ -29,3 +31,24 @@ def test_a_job_that_is_not_seen_for_a_while_is_known_as_it_was() -> None:
     before = {"a": status(3, 0.1), "b": status(0, 0.0)}
     assert newest_statuses(before, {}) == before
     assert set(newest_statuses({}, before)) == {"a", "b"}
+
+
+def test_where_nothing_was_measured_neither_time_nor_energy_differs() -> None:
+    """Not by -0.0, as JSON would show it."""
+    job = RehearsedJob(job_id="a", num_ranks=1, nodes=(0,), status=None, fault="")
+    nothing = MeasuredIterations()
+    outcome = Outcome(
+        baseline=nothing,
+        enforced=nothing,
+        predicted_saving=0.0,
+        predicted_saving_low=0.0,
+        predicted_saving_high=0.0,
+        num_profiled_clocks=0,
+        reason="",
+        troubles=(),
+        planner_restarts=0,
+        clocks_left_locked=0,
+        is_virtual=True,
+    )
+    for document in (job.document(), outcome.document()):
+        assert [str(document[f"{figure}_percent"]) for figure in ("slowdown", "saving")] == ["0.0", "0.0"]
