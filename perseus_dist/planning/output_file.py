@@ -100,7 +100,7 @@ def move_output(staged: Path, path: Path) -> None:
 
 
 def no_folder_in(path: Path) -> Path | None:
-    """The part of a folder's path that is there and is no folder, so that none can be made; None without one."""
+    """The part of the path that exists and is no folder, which prevents making the folder; None if none does."""
     for place in (path, *path.parents):
         if os.path.lexists(place):
             return None if os.path.isdir(place) else place  # noqa: PTH112 - Path.is_dir raises where it may not look

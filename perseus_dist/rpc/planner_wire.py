@@ -219,7 +219,7 @@ def _decompressed(check: Checker, compressed: bytes, num_bytes: int) -> bytes:
     if num_bytes > limits.MAX_TABLE_BYTES:
         check.violated("table.num_points", f"a table of {num_bytes} bytes", f"at most {limits.MAX_TABLE_BYTES}")
         check.finish()
-    if num_bytes < 0:  # one of the sizes is, which has been told
+    if num_bytes < 0:  # one of the sizes is, which is among the violations
         return b""
     stream = zlib.decompressobj()
     try:

@@ -20,7 +20,7 @@ class Outcome:
         troubles: What hinders it, a sentence each.
         planner_restarts: How often the planner died and was started again.
         clocks_left_locked: GPUs that are still locked.
-        is_virtual: Whether time was.
+        is_virtual: Whether the job ran in virtual time.
     """
 
     baseline: MeasuredIterations
@@ -57,7 +57,7 @@ class Outcome:
 
     @property
     def predicted_saving_interval_percent(self) -> tuple[float, float] | None:
-        """Where that is likely to lie; None where it is not known."""
+        """Where ``predicted_saving_percent`` is likely to lie [%]; None where that is not known."""
         low, high = self.predicted_saving_low, self.predicted_saving_high
         return (100 * low, 100 * high) if low or high else None
 

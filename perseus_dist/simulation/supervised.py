@@ -137,7 +137,7 @@ def _runs(pid: int) -> bool:
 
 
 def _set_subreaper(*, is_on: bool) -> bool:
-    """Whether it was before."""
+    """Have orphans among its descendants become this process's children, or no longer; whether they did before."""
     libc = ctypes.CDLL(None)
     before = ctypes.c_int()
     libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)

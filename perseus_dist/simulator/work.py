@@ -114,7 +114,7 @@ class WorkTimes:
 def work_environment(
     *, forward_s: float, backward_s: float, imbalance: float = 0.0, transfer_s: float = 0.0, step_s: float = 0.0
 ) -> dict[str, str]:
-    """Environment of trainers, besides a machine's own, to run simulated work. Raises as ``WorkTimes``.
+    """Environment of trainers, besides a machine's own, to run simulated work.
 
     Raises:
         SimulatorError: As ``WorkTimes``.

@@ -4,8 +4,7 @@ r"""The straggler detector of one job: told what ranks report, asked about once 
                         \-->  GpuEvidence -------------+--> cases --> verdicts
 
 It knows no clock and does no I/O: every instant is an argument. All its state is arrays over ranks. A new detector
-that gets what ranks report from now on knows as much after some iterations, but for verdicts that plans of now hide:
-those are resumed.
+learns the same within some iterations. Present plans may hide a verdict: the caller resumes it.
 """
 
 import math
@@ -81,7 +80,7 @@ class Detector:
             now_s: [s] monotonic.
 
         Returns:
-            Empty, or why it was refused, in a sentence; what is known about iterations is as before then.
+            Empty, or why it was refused; a refused report is not judged, but many may show that training jumped.
         """
         refusal = self._refusal(rank, now_s) or self._intake.take(rank, seen, now_s)
         if not refusal:

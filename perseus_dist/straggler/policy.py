@@ -9,8 +9,8 @@ class StragglerPolicy:
 
     Attributes:
         min_degree: What the lower end of a degree's interval must be above, before anybody acts.
-        windows: Iterations that medians are taken over, ascending; the first is as fast as time alone can judge.
-        z: Of each window, standard errors that a median must be above nothing at all. In a noisy job this decides, and
+        windows: Iterations that medians are taken over, ascending; times alone judge no sooner than the first.
+        z: Of each window: a median must exceed 0 by so many standard errors. In a noisy job this decides, and
             they are so many because noise has heavy tails, and more where a window is short because three outliers
             make a median of five; in a quiet job the interval's lower end decides.
         interval_z: Standard errors between a degree and either end of its interval.
@@ -36,7 +36,7 @@ class StragglerPolicy:
             more is not acted upon before it has stood for so many, or for ``flap_window_s``.
         worth_iterations: What a verdict must stand for, so that waiting saves more than its end costs: the others
             wait some iterations longer than they need to.
-        flap_window_s: See there.
+        flap_window_s: [s] The span that ``max_raises`` counts in.
         degree_step: A published degree moves when the estimate is this far from it.
         max_ahead: Iterations that may be unjudged at once; half of them wait for ranks that have not reported.
         max_ratio: A time over its expectation beyond this, or below its inverse, is a wrong number.

@@ -5,8 +5,7 @@
 A pure function of what is known now: a straggler that gets worse or better, recovers, or whose agent dies, changes the
 verdicts, and with them the answer. What was reported by an operator holds for its pipeline until it is cleared,
 whatever the detector says about that pipeline. A clock that a GPU cannot reach is a degree like any other: times are
-measured against those at *requested* clocks, and the straggler keeps the target's plan, so T' is what its plan really
-takes.
+measured against those at *requested* clocks, so T' is the target's time times the degree.
 
 Waiting longer than the straggler takes would slow training, waiting less only gives energy away. So T' is made of the
 lower ends of intervals, and a pipeline that is slow itself gets a plan that still ends by T' at the upper end of its

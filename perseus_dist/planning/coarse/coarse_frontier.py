@@ -2,8 +2,8 @@
 
 Deadlines are taken from the fastest to where nothing more can be saved; the plan of one is where the search at the
 next begins. Where changes of clocks take time, a plan is sought for as much less time as its changes turn out to cost.
-No rank could follow a plan of whose changes one does not arrive within the computation after it: one by ranks, which
-has none, stands in then.
+No rank can follow a plan with a change that outlasts the next computation; a plan by ranks, without changes, replaces
+it.
 """
 
 import time
@@ -103,8 +103,7 @@ class _Planner:
     """Plans found so far, and lines below the frontier.
 
     Attributes:
-        played: The plans, in the order in which they were found; with ranks that share clocks the last one is that for
-            the deadline planned last.
+        played: The plans, in the order in which they were found; by ranks, the last one is of the last deadline.
     """
 
     def __init__(self, problem: PlanningProblem, granularity: Granularity, switch_latency_ps: int) -> None:

@@ -37,8 +37,8 @@ class BoundingCase:
         self._at_max_ps = self._taken(self._all_max)[1]
 
     def on_time(self, plan: Plan, share: float) -> Plan:
-        """The plan, as fast as it must be to take at most this share of the reference, from 1, or of what all-maximum
-        clocks take, in every pipeline.
+        """Speed up the plan until every pipeline takes at most this share (1 or more) of the reference, or as long as
+        all-maximum clocks.
         """
         faster = plan.copy()
         num_scheduled = len(self._all_max)

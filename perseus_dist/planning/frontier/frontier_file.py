@@ -327,7 +327,7 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
 
 
 def _excess_ps(document: Mapping[str, Any], kind: str) -> int:
-    """Of a transfer; nothing else has such an excess."""
+    """[ps] A transfer's excess; other kinds have none."""
     return _whole({"p90_excess_ps": 0, **document}, "p90_excess_ps", 0, _MAX_EXCESS_PS if kind in SENDS else 0)
 
 

@@ -36,7 +36,7 @@ class NoiseMargin:
     """How much slack plans keep.
 
     Attributes:
-        margin: One of ``MARGINS``, or what is asked for at least.
+        margin: One of ``MARGINS``, or the least that was asked for.
         noise: Standard deviation of an iteration at all-maximum clocks that goes with it, as a share; 0 where that is
             not known.
         replay: Iterations under such noise, where it is worth reckoning with.

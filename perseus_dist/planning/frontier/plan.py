@@ -173,7 +173,7 @@ def latency_figures(problem: PlanningProblem, switch_latency_ps: int) -> dict[st
 
 
 def _clocks(plan: Plan, pp_rank: int) -> list[dict[str, Any]]:
-    """The clocks of a rank in their order, each from the end of the computation before it on."""
+    """A rank's clocks in order; each holds from when the computation before it ends."""
     schedule, execution = plan.frontier.problem.dag.schedule, plan.execution
     groups = sharing(schedule, plan.frontier.granularity)
     ends_ps, clocks_mhz = execution.end_ps, execution.clocks_mhz

@@ -1,8 +1,8 @@
 """Execution of an iteration under given clocks: starts, ends, energy and clock changes, on measured times.
 
-A clock change takes the latency of the clock asked for, from request to effect. It is asked for when the instruction
-before it on its pp_rank ends; an idle gap hides it, and what the gap does not hide, the next instruction runs at the
-old clock. A constant instruction changes no clock.
+A clock change takes the latency of the clock asked for, from request to effect. It is asked for when the clocked
+instruction before it on its pp_rank ends; an idle gap hides it, and what the gap does not hide, the next instruction
+runs at the old clock. A constant instruction changes no clock.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Plans that are on time in several cases: a job that is met now in one of them, now in another.
+"""Plans that are on time in several cases: a job runs now in one case, now in another.
 
 Cases differ in constants, such as transfers of a slow link, which one pipeline meets and another does not, or the same
 one now and then. An instruction that runs as fast as the fastest of the cases' own plans asks for is no later than
@@ -107,7 +107,7 @@ class _Merged:
         return plan
 
     def _within_bounds(self, plan: Plan, share: float) -> Plan:
-        """Likewise in cases that have no frontier; plans whose instructions share clocks count as late there."""
+        """Make the plan on time in cases without a frontier; one whose instructions share clocks stays as it is."""
         if self._first.frontier.granularity != Granularity.INSTRUCTION:
             return plan
         for one in self._bounding:

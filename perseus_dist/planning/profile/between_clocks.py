@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _ABOVE_CHORD_SHARE = 0.007  # by how much noise alone may lift a time above its neighbours' chord
-_FASTER_SHARE = 0.005  # the same, by which a lower clock may seem faster
+_FASTER_SHARE = 0.005  # by how much noise alone may make a lower clock seem faster
 
 
 class Between(NamedTuple):
@@ -34,7 +34,7 @@ def time_between(clocks_mhz: Sequence[int], times_s: Sequence[float], clock_mhz:
 
 
 def energy_between(clocks_mhz: Sequence[int], energies_j: Sequence[float], clock_mhz: int) -> Between:
-    """[J] the same of an energy, with or without what waiting draws meanwhile."""
+    """[J] an energy at such a clock, with or without what waiting draws meanwhile."""
     return _between([-clock for clock in clocks_mhz], energies_j, -clock_mhz)
 
 

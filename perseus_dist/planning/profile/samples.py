@@ -54,9 +54,8 @@ def undisturbed(rows: Sequence[Row]) -> list[Row]:
     """Replicas' rows of one stage, instruction, clock and GPU, without those that were slowed down.
 
     What disturbs a computation makes it slower, never faster, so rows that are clearly slower than the fastest are left
-    out, once gross outliers are, which may be faster: one alone, where two that agree are replicas that are well beside
-    most that are not. Times at other clocks are no reference: where a library picks
-    another kernel, a lower clock can be 10 % faster (A40).
+    out, after gross outliers. A lone fast row is an outlier; two that agree are healthy replicas. Times at other clocks
+    are no reference: where a library picks another kernel, a lower clock can be 10 % faster (A40).
 
     Args:
         rows: In any order; at least one.

@@ -23,7 +23,7 @@ class ClockTime:
     Attributes:
         clock_mhz: [MHz] above 0.
         time_s: [s] above 0.
-        num_runs: That this is the mean of.
+        num_runs: Runs that ``time_s`` is the mean of.
     """
 
     clock_mhz: int

@@ -31,8 +31,8 @@ class Calm:
     Attributes:
         settled: Iterations 21 to 40 after the last event and after the plan that was then being made; those of sweeps
             are not counted. Fewer where the run ends early, and none where they are too few to be judged.
-        planned: The last iterations, as many, before one at which a plan must be in force, if anything does; empty
-            where the run is too short to tell, or something that plans need is not there.
+        planned: As many iterations, up to the first at which a plan must be in force; empty where the run is too short
+            for that, or something that plans need is not there.
     """
 
     settled: tuple[int, ...]

@@ -57,19 +57,19 @@ class LaunchStream(Protocol):
         """Enqueue a kernel of this class, which takes so long at the maximum clock."""
 
     def fixed(self, seconds: float) -> None:
-        """Something that takes this long at every clock."""
+        """Enqueue work that takes so long at every clock."""
 
     def signal(self, semaphore: int, after_s: float = 0.0) -> None:
-        """Adding 1 to a semaphore, ``after_s`` [s] later."""
+        """Enqueue adding 1 to a semaphore, ``after_s`` [s] after what comes before."""
 
     def wait(self, semaphore: int, value: int) -> None:
-        """Waiting until a semaphore is at least ``value``."""
+        """Enqueue waiting until a semaphore is at least ``value``."""
 
     def event(self) -> LaunchEvent:
-        """The device's time at this point."""
+        """Enqueue an event, which has the device's time at this point."""
 
     def synchronize(self) -> None:
-        """Until all is done."""
+        """Wait until the device has done all that was enqueued."""
 
 
 class Trainer:

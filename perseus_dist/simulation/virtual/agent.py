@@ -20,7 +20,7 @@ _SAMPLE_NS = 1_000_000_000
 
 
 class VirtualAgent:
-    """A rank's.
+    """One rank's agent.
 
     Attributes:
         lease: On its GPU's clock.
@@ -31,8 +31,8 @@ class VirtualAgent:
 
         Args:
             spec: The rank.
-            gpu: Its.
-            incarnation: Another one for every agent of a rank; None for that of its first.
+            gpu: The rank's.
+            incarnation: Different for every agent of a rank; None for its first one's.
         """
         self.lease = VirtualLease(gpu)
         self._refusal = ""

@@ -41,7 +41,7 @@ class Arrived(NamedTuple):
 
 
 class VirtualLink:
-    """One rank's.
+    """One rank's link to the planner.
 
     Attributes:
         delay_ns: [ns] that every message takes, in either direction.

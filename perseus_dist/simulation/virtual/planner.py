@@ -71,10 +71,10 @@ class VirtualPlanner:
     Attributes:
         job: As the planner has it; after a kill, as it had it.
         store: What is durable.
-        is_alive: Its process is there.
-        is_running: And it is not stopped.
+        is_alive: Whether its process is there.
+        is_running: Whether its process is there and not stopped.
         answers: To what operators have told it, in order.
-        unheeded: What they have told it and it refused, or was killed before it had heard of.
+        unheeded: Orders of operators that it refused, or did not hear of before it was killed.
         acknowledged: What agents and operators may rely on.
     """
 

@@ -23,7 +23,7 @@ class NewAgent(Protocol):
 
 
 class VirtualRank:
-    """One rank's.
+    """One rank's agent process and link.
 
     Attributes:
         agent: None while there is none.

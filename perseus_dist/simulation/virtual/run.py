@@ -85,14 +85,14 @@ class VirtualJob(VirtualTraining):
 
     @property
     def locked_without_lease(self) -> int:
-        """Those of them whose lease has been over for longer than unlocking takes, whatever ended it."""
+        """GPUs that are locked although their lease has been over for longer than unlocking takes, however it ended."""
         now_ns = self.machine.now_ns
         ranks = zip(self._ranks, self.machine.gpus, strict=True)
         return sum(rank.unleased_s(now_ns) > UNLOCKED_S and not gpu.state().is_unlocked for rank, gpu in ranks)
 
     @property
     def locked_after_lease(self) -> int:
-        """GPUs that are locked now as if the job had ended: those are none whose lease's holder is stopped."""
+        """GPUs that would stay locked if the job ended now: those that are, unless their lease's holder is stopped."""
         ranks = zip(self._ranks, self.machine.gpus, strict=True)
         return sum(not (rank.is_lease_stopped or gpu.state().is_unlocked) for rank, gpu in ranks)
 

@@ -13,7 +13,7 @@ _new = tuple.__new__
 
 
 class VirtualTrainer:
-    """One rank's.
+    """One rank's trainer.
 
     Attributes:
         is_training: The device is still at what was launched.

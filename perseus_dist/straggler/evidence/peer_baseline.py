@@ -2,8 +2,8 @@
 
 Peers are of the same stage, the same instruction kind and the same requested clock. Where fewer than ``min_peers``
 others remain, being slower than them is not enough (one of two may as well have become faster): the place must also be
-slower than its own history, from which what happens to the whole job is taken out; before there is one, the profile
-stands for it where it clearly says slow. Where there are none, history alone speaks. Where plans have peers run at
+slower than its own history, from which what happens to the whole job is taken out; until it has a history, the profile
+stands in where it clearly says slow. Where there are none, history alone speaks. Where plans have peers run at
 different clocks, what a place's times are above the profile is compared with what they were when it was last compared.
 Where most of many replicas become slow at once, those that stay well look fast beside them: then neither history nor
 what is like the peers is learned at that stage.

@@ -176,6 +176,6 @@ def _size(correction: FloatArray) -> FloatArray:
 
 
 def _not_too_fast(explaining: FloatArray, series: EvidenceSeries) -> FloatArray:
-    """A rank that becomes faster than its noise allows has not got less work, and makes no straggler of another."""
+    """Bound how much less work a speed-up may explain, so that it makes no other rank a straggler."""
     bounded: FloatArray = np.maximum(explaining, -3 * series.noise.sigma)
     return bounded

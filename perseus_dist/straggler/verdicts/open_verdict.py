@@ -16,7 +16,7 @@ _MIN_LOG_EXCESS = 0.015  # [log] below it nothing is left of a straggler, howeve
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OpenVerdict:
-    """One straggler that is held to be one; mutable, owned by the detector.
+    """One place held to be a straggler; mutable, owned by the detector.
 
     Attributes:
         place: The cell, or the pipeline.
@@ -25,7 +25,7 @@ class OpenVerdict:
         degree: As published; it moves only where the estimate has moved.
         pipeline_degree: The same of the pipeline's own time; None before it is known.
         came_too_often: Raised too often when it was raised.
-        was_acted_upon: It has been at some time; it is for as long as it stands then, however small it becomes.
+        was_acted_upon: Others have waited for it; they may until it ends, however small it becomes.
         rank, reasons: The rank that NVML has shown to be throttled while the verdict stood, and why; None and 0 if
             none.
         is_explained: NVML alone has been enough for it; so it is over when NVML says so.

@@ -55,7 +55,7 @@ class Verdict:
         is_predicted: NVML alone says so; times do not speak yet.
         is_flapping: It has come and gone too often to be acted upon.
         is_acted_upon: Whether the other pipelines should wait for it.
-        is_fresh: Whether what it is held to be by has been heard of lately.
+        is_fresh: Whether its evidence is recent.
         num_held_up: Ranks of its tensor-parallel group, which are as slow because they wait for it.
         at_s: [s] when this was judged.
         requested_mhz, observed_mhz: [MHz] of its GPU; 0 where not known.
