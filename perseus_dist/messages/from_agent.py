@@ -71,7 +71,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSamples:
-    """Durable at the planner before it is acknowledged. ``sequence`` counts from 1 in each incarnation."""
+    """Acknowledged once durable, or at once where no sweep waits for them.
+
+    ``sequence`` counts from 1 in each incarnation.
+    """
 
     sequence: int
     sweep_id: int

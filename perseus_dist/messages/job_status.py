@@ -51,7 +51,10 @@ class PipelineStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """As reported: a pipeline's iterations last ``degree`` times the time at all-maximum clocks. 1: it is none."""
+    """As reported: a pipeline's iterations last ``degree`` times the time at all-maximum clocks.
+
+    A degree of 1: it does not straggle.
+    """
 
     straggler_id: str
     degree: float
@@ -162,7 +165,7 @@ class JobFigures:
             at all-maximum clocks, waiting for the same straggler, minus what they drew.
         saved_doubt_j: [J] by which that may be more or less: counters tick, and times between two probes are not known.
         refused_reports: Ranks' reports that the detector could not take, since it began.
-        guard: Whether the plan keeps the promise.
+        guard: Figures of the guard of the promise.
         full_time_degree, full_energy_degree: An iteration at full clocks, measured over what the profile predicts.
         plan_time_degree, plan_energy_degree: The same under the plan in force. ``troubles`` say so where times are more
             than 1 % apart, and what explains it.

@@ -265,7 +265,7 @@ def test_a_plan_of_a_pipelines_own_is_followed_if_it_is_of_this_table_and_wanted
     [
         ("", "the time at all-maximum clocks is point 0 at 1.000000 s"),
         ("1.0", "the time at all-maximum clocks is point 0 at 1.000000 s"),
-        ("1.2", "budget hall is point 2 at 1.200000 s"),
+        ("1.2", "budget hall asks for point 2, 1.200000 s"),
         ("deadline", "1.000000 s; a deadline of 0.5 s cannot be met: the fastest plan takes 1.000000000 s"),
         ("reported", "1.000000 s, no pipeline makes the others wait"),
         ("slow", "1.000000 s, 1 of 2 pipelines wait until 2.000000 s: rank 2 (stage 0, pipeline 1) is slower than its"),

@@ -263,7 +263,7 @@ def test_a_sweep_that_an_earlier_run_began_goes_on_behind_the_baseline(phase: Ph
     job = fleet_profiling().job
     job.phase = phase
     advance(job, NOW_S)
-    assert (job.reason == "a sweep that an earlier run began goes on") == is_going_on
+    assert (job.reason == "the sweep that was under way goes on") == is_going_on
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_plan_is_taken_that_is_beside_the_table_in_force_and_for_ranks_as_slow
         assert job.detection.straggler_requests[1].request_id is None
         assert "takes 1.000000 s at all-maximum clocks with pp_rank 1 1.200 times as slow" in job.switch.reason
     elif base == 1:
-        assert effects == [Log(sentence="pipeline 1 is not as slow any more as its plan was asked for")]
+        assert effects == [Log(sentence="pipeline 1 is faster than when its plan was asked for")]
         assert 1 not in job.detection.straggler_requests
     else:
         assert effects == []

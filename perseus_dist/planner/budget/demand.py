@@ -26,7 +26,7 @@ class Demand:
         reason: Why it has no choice; empty where it has one.
         pace: That it was last asked for; 0 for none.
         measured_w: [W] of the latest iteration that all its ranks reported; None where that is not known.
-        floor: The pace that a price policy asks for, and no budget; 0 for none.
+        floor: The pace that a price policy asks for; 0 for none.
         is_settled: Whether its latest switch is in effect, as far as ranks have reported.
     """
 

@@ -203,7 +203,7 @@ def _kept_figure(kept: float, measured: float | None) -> float:
 
 
 def _pace(share: Share) -> float:
-    """That is asked for; where a job has no choice now, what it was asked for before, for when it has one again."""
+    """The pace to ask for; a job without a choice keeps the one that it was asked for before."""
     return share.pace if share.demand.paces else share.demand.pace
 
 
@@ -248,4 +248,4 @@ def _unbudgeted(job: Job, price: AskedPace | None) -> tuple[str, PaceSet] | None
         return None
     if price is not None:
         return job.job_id, _by_price(*price)
-    return job.job_id, PaceSet(slowdown=None, budget="", holds_probes=False, reason="no policy covers the job")
+    return job.job_id, PaceSet(slowdown=None, budget="", holds_probes=False, reason="no policy asks the job for a pace")

@@ -41,7 +41,7 @@ class Signal:
         content: Pieces or a tariff; None where the file cannot be used, or its provider's last answer is stale.
         trouble: Why not, or why it is not the newest, in a clause; empty otherwise.
         version: Another one wherever the content is.
-        is_read: Whether the file was read, or tried, since the planner keeps the policy.
+        is_read: Whether the planner has tried to read the signal yet.
     """
 
     content: tuple[Piece, ...] | Tariff | None
@@ -57,7 +57,7 @@ class PricedJob:
     Attributes:
         job_id: Its name.
         done: Iterations of it that are done.
-        left: That are not.
+        left: Iterations that are not done.
         pace: That is asked for; 0 for the job's own target.
         slowdown: Of an iteration against full clocks at that pace; None where nothing is known of it.
         price_kwh: Per kWh, now; None where the signal does not say.

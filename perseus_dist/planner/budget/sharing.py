@@ -40,7 +40,7 @@ class Share:
 
     @property
     def pace(self) -> float:
-        """That is asked for; a price policy's, or 0 for its own target's plan, where the budget asks for no slower."""
+        """The pace to ask for: the budget's if slower, else the price policy's, or 0 for the own target."""
         return self.demand.paces[self.point] if self.point else self.demand.floor
 
     @property
@@ -60,7 +60,7 @@ class BudgetState:
         shares: Of the jobs that it covers, by name.
         least_w: [W] that they draw at their slowest.
         unknown: Jobs that it covers whose power nothing is known of, and which are not counted.
-        slowdown_bound: Of the weighted slowdown, below which no choice of plans within the cap is; None without one.
+        slowdown_bound: Lower bound of the weighted slowdown within the cap; None without a cap.
     """
 
     budget: BudgetSet

@@ -71,7 +71,7 @@ class FrontierSummary:
 
     @property
     def of_many(self) -> float:
-        """Share of an iteration's time alone that lies between the begins of two, at all-maximum clocks."""
+        """Time from one begin to the next over that of one iteration alone, at all-maximum clocks."""
         return 1.0 - self.gained_ps / self.baseline_time_ps
 
     @property

@@ -71,7 +71,7 @@ class GuardPolicy:
             iteration: full clocks are what waiting saves.
         blind_gap: Iterations between two probes at most, while pipelines wait and nothing is heard of what for.
         min_spacing: Iterations between two probes at least; each suspicion that comes to nothing doubles it.
-        max_spacing: Of that.
+        max_spacing: Upper limit of ``min_spacing`` as it doubles.
         tolerance: Share of the time allowed by which a plan is clearly slower.
         z: Standard errors between a comparison and its doubt; a second probe must agree.
         sure_z: The same, where one probe is enough.

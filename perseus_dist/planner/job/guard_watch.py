@@ -307,7 +307,7 @@ class GuardWatch:
         self.num_own_falls += 1
 
     def begin_sweep(self) -> None:
-        """All that is planned from is measured again."""
+        """Some stages, or all, are swept again."""
         self.num_since_sweep = 0
         self.ratios.clear()
         self._full_ratios.clear()

@@ -1,4 +1,4 @@
-"""Events of a job's pipelines, newest last: verdicts, reports and switches."""
+"""Events of a job, the newest last; ``JobEvent`` lists their kinds."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
@@ -74,7 +74,7 @@ class JobHistory:
         self.energy_j += energy_j or 0.0
 
     def confirm_switch(self, switch_revision: int, now_s: float) -> None:
-        """A rank has a switch; one that was decided before what is kept is not counted."""
+        """A rank confirms a switch; only confirmations of the newest one are counted."""
         for at_s, event in reversed(self._newest):
             if event.kind == "switch":
                 if event.switch_revision == switch_revision:

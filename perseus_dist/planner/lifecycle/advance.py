@@ -123,7 +123,7 @@ def _never_enforced(job: Job) -> str:
 def _registering(job: Job, now_s: float) -> list[Effect]:
     is_ready = job.switch is not None or job.measured.baseline is not None
     if job.plan is not None and (is_ready or _is_overdue(job, now_s)):
-        job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
+        job.enter(Phase.ENFORCING, "the plan that was kept is in force")
         return decide(job, now_s, "the job is back") if job.switch is not None else []
     if not job.schedule_text:
         job.enter(Phase.REGISTERING, "waiting for the schedule's text")
@@ -170,12 +170,12 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         if job.num_attached == job.num_ranks and is_of_other_unit(job):
             why = "the plan of an earlier run changes clocks by time, or could: planning for what these agents follow"
             return [*effects, *start_planning(job, why)]
-        job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
+        job.enter(Phase.ENFORCING, "the plan that was kept is in force")
         return effects
     if job.num_attached < job.num_ranks or job.profiling.is_unplannable:
         return effects
     if job.profiling.sweep is not None and job.sees_instructions and job.phase is not Phase.OBSERVING:
-        job.enter(Phase.PROFILING, "a sweep that an earlier run began goes on")
+        job.enter(Phase.PROFILING, "the sweep that was under way goes on")
         return [*effects, *resume_series(job, now_s)]
     setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
     others = [rank for rank, state in job.members.ranks.items() if not state.can_set_clocks]

@@ -61,18 +61,18 @@ class Planning:
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
         snapshots: Of the newest request.
         is_restarted: Whether the pending request replaced one that did not know the newest transfers.
-        transfers_at_s: [s] when that was made.
-        moved_at_s: [s] when one knew transfers that the plan in force did not.
+        transfers_at_s: [s] when the newest plan of all pipelines was asked for.
+        moved_at_s: [s] when a plan was last asked for because of transfers that the plan in force did not know.
         extra_s: [s] that iterations take beside what the profile says, as learnt so far.
         full_s: [s] of an iteration at full clocks, of the newest request; 0 where it did not say.
-        learnt_at_s: [s] when that was last changed.
-        num_lessons: How often it was.
+        learnt_at_s: [s] when ``extra_s`` was last changed.
+        num_lessons: How often ``extra_s`` was changed.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
         keeps_to_ranks: Where instructions cannot be seen, plans by phase were late: plans are by rank.
         margin: That plans keep at least for noise, as iterations have shown it to be needed.
         seen_noise: Standard deviation of an iteration's time then, as a share; 0 where the profile tells of noise.
-        late_then: Share by which iterations were late when that was last raised; 0 where it was not.
-        num_slack_changes: How often it was changed.
+        late_then: Share by which iterations were late when ``margin`` was last raised; 0 where it was not.
+        num_slack_changes: How often ``margin`` was changed.
         ahead: Plans for other shapes.
     """
 

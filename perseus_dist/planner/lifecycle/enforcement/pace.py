@@ -1,4 +1,4 @@
-"""The pace that policies ask of a job: a bound below which its iterations are not to last, whatever its target."""
+"""The pace that policies ask of a job: the least time that its iterations are to take, whatever its target."""
 
 from perseus_dist.planner.job.facts.decisions import PaceChosen
 from perseus_dist.planner.job.job import Job

@@ -77,8 +77,11 @@ def choose(job: Job) -> Choice:
             points.append(max(at_target, summary.point_beside_straggler(within_ps)))
         else:
             points.append(at_target)
-    wish = policy_text(job.chosen_pace) if job.chosen_pace and is_paced(job) else target_text(job.target)
-    sentence = f"{wish} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
+    time_s = summary.time_ps[at_target] / PS_PER_S
+    if job.chosen_pace and is_paced(job):
+        sentence = f"{policy_text(job.chosen_pace)} asks for point {at_target}, {time_s:.6f} s"
+    else:
+        sentence = f"{target_text(job.target)} is point {at_target} at {time_s:.6f} s"
     if unmet := unmet_deadline(job.target, summary):
         sentence += f"; {unmet}"
     if job.stragglers or job.detection.verdicts:

@@ -63,7 +63,7 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
         return []
     if _has_recovered_partly(job, asked.slow_ranks, _slow_ranks(job, dp_rank)):
         del job.detection.straggler_requests[dp_rank]
-        return [Log(sentence=f"pipeline {dp_rank} is not as slow any more as its plan was asked for")]
+        return [Log(sentence=f"pipeline {dp_rank} is faster than when its plan was asked for")]
     made = StragglerPlanReady(
         dp_rank=dp_rank,
         revision=result.revision,

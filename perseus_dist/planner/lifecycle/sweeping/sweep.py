@@ -106,7 +106,7 @@ def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]
 def resume_series(job: Job, now_s: float) -> list[Effect]:
     """Order again what a series still lacks, of trainers that have been started anew."""
     assert job.profiling.sweep is not None
-    return _order_again(job, job.profiling.sweep, now_s, "another run goes on with the series")
+    return _order_again(job, job.profiling.sweep, now_s, "the series goes on")
 
 
 def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamples) -> list[Effect]:
