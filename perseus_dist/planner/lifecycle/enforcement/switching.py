@@ -34,18 +34,18 @@ _TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 
 
 def iteration_time_s(job: Job) -> float | None:
-    """[s] what an iteration takes these days; else what the baseline, or before a run's first iteration the plan, says.
-
-    None before there is any of these.
-    """
+    """[s] what an iteration takes these days; else what the baseline says; None before there is a whole iteration."""
     if job.progress.recent_times_s:
         return statistics.median(job.progress.recent_times_s)
     if job.measured.baseline is not None:
         return job.measured.baseline.time_s
-    times_s = [one.latest.time_s for one in job.progress.pipelines if one.latest is not None]
-    if not times_s and job.plan is not None:
-        times_s = [job.plan.summary.fastest_ps / PS_PER_S]
-    return max(times_s, default=None)
+    return max((one.latest.time_s for one in job.progress.pipelines if one.latest is not None), default=None)
+
+
+def expected_time_s(job: Job) -> float | None:
+    """[s] the same, or before the run's first whole iteration what the plan that was kept says."""
+    time_s = iteration_time_s(job)
+    return job.plan.summary.fastest_ps / PS_PER_S if time_s is None and job.plan is not None else time_s
 
 
 def effective_iteration(job: Job, now_s: float) -> int:
@@ -65,7 +65,7 @@ def is_of_earlier_run(job: Job, iteration: int) -> bool:
 
 
 def _num_ahead(job: Job, unreported_s: float) -> int:
-    time_s = iteration_time_s(job)
+    time_s = expected_time_s(job)
     return max(1, math.ceil((unreported_s + job.policy.message_s) / max(time_s, 1e-6))) if time_s else 2
 
 

@@ -17,8 +17,8 @@ from perseus_dist.planner.job.state.membership import Membership, RankState
 from perseus_dist.planner.job.state.profiling import ActiveSweep
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     effective_iteration,
+    expected_time_s,
     is_of_earlier_run,
-    iteration_time_s,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
@@ -46,7 +46,7 @@ def iterations_per_clock(job: Job, *, is_profile: bool, is_repeated: bool = Fals
     policy = job.policy
     num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
     window_s = num_periods * job.members.energy_period_s + 2 * policy.default_switch_latency_s
-    time_s = iteration_time_s(job)
+    time_s = expected_time_s(job)
     assert time_s is not None  # a sweep comes behind a baseline or a plan
     is_seen_next = is_repeated or (is_profile and _begins_with_a_single_one(parse_schedule(job.schedule_text)))
     least = 2 if is_seen_next else 1
