@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.simulation.frameworks.injection import INJECTED_FILE, Injection
+from perseus_dist.runlog.file_names import INJECTED_FILE
+from perseus_dist.simulation.frameworks.injection import Injection
 from perseus_dist.simulator import SimulatedMachine, SimulatorError, Throttle, ThrottleScript, parse_throttle
 
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perseus_dist.runlog.file_names import INJECTED_FILE
 from perseus_dist.simulator.throttle import ThrottleScript
-
-INJECTED_FILE = "injected.jsonl"
-"""A line for each throttle: ``at`` (ISO 8601), ``iteration`` begun by then, ``gpu``, ``thermal_cap_mhz`` or null."""
 
 
 class Injection:
-    """Follows a job.
+    """Follows a job, and writes a line for each throttle.
+
+    The line has ``at`` (ISO 8601), ``iteration`` begun by then, ``gpu``, and ``thermal_cap_mhz`` or null.
 
     Args:
         script: When, in iterations.
