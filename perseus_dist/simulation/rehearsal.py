@@ -24,6 +24,7 @@ from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import percent_less
 from perseus_dist.simulation.processes import are_training, trainer_process
 from perseus_dist.simulator.machine import MAX_GPUS, SimulatedMachine
+from perseus_dist.simulator.native_library import NUM_SEMAPHORES
 
 if TYPE_CHECKING:
     import subprocess
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _ATTACHED_S = 60.0
 _ENDED_S = 60.0
 _LOOK_S = 0.5
-_NUM_SEMAPHORES = 4096  # of a simulated machine, as its native part has them
 
 JobStatuses = Mapping[str, pb.JobStatus]
 """By job_id; jobs that the planner does not know, and all while it is away, are not in it."""
@@ -72,7 +72,7 @@ class Rehearsal:
                 f"{self.num_nodes} nodes share {num_gpus} simulated GPUs: give at least one GPU to each, with fewer "
                 "nodes or more jobs"
             )
-        if sum(map(_num_semaphores, self.jobs)) > _NUM_SEMAPHORES:
+        if sum(map(_num_semaphores, self.jobs)) > NUM_SEMAPHORES:
             raise SimulationError("the jobs have too many stages together; rehearse fewer jobs, or smaller ones")
 
 

@@ -150,7 +150,6 @@ _FUNCTIONS = {
     "open": (c_void_p, (ctypes.c_char_p,)),
     "close": (None, (c_void_p,)),
     "num_gpus": (c_uint32, (c_void_p,)),
-    "is_virtual": (c_uint32, (c_void_p,)),
     "now_ns": (c_uint64, (c_void_p,)),
     "advance": (None, (c_void_p, c_uint64)),
     "advance_to_mark": (c_uint64, (c_void_p, c_uint64, POINTER(c_uint64))),

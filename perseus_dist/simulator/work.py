@@ -28,7 +28,7 @@ WORK_VARIABLE = "PERSEUS_SIM_WORK"
 STEP = "STEP"  # as training.rank.constant_kinds names the optimizer's step
 MAX_WORK_S = 1e5  # longer ones are slips of the unit
 
-_KERNELS = {
+KERNELS = {
     "F": ("forward", 1.0, 0.0),
     "B": ("backward", 0.0, 1.0),
     "I": ("backward", 0.0, 0.5),
@@ -87,9 +87,9 @@ class WorkTimes:
         Returns:
             None for a kind that does not compute on the GPU: a constant.
         """
-        if kind not in _KERNELS:
+        if kind not in KERNELS:
             return None
-        kernel_class, of_forward, of_backward = _KERNELS[kind]
+        kernel_class, of_forward, of_backward = KERNELS[kind]
         whole_s = self.forward_s * of_forward + self.backward_s * of_backward
         growth = 1.0 + self.imbalance * stage / max(1, num_stages - 1)
         return kernel_class, whole_s * growth / num_chunks

@@ -23,14 +23,12 @@ class Beam {
  public:
   Beam(const Graph& graph, const Menu& menu, const Choices& choices, std::int32_t width);
 
-  // Takes the instructions in the order of time and keeps the partial plans that have lost least, each instruction at most `late_ps`
-  // later than in the relaxed solution. Returns complete plans in time, the best first; none where the sample has no flows.
-  std::vector<Plan>& cross(const Sample& sample, std::span<const TimePs> latest_ps, std::span<const Plan* const> parents,
+  // Takes the instructions in the order of time and keeps the partial plans that have lost least, each instruction ending by its
+  // `latest_end_ps`. Returns complete plans in time, the best first; none where the sample has no flows.
+  std::vector<Plan>& cross(const Sample& sample, std::span<const TimePs> latest_end_ps, std::span<const Plan* const> parents,
                            std::size_t num_plans);
 
  private:
-  static constexpr std::int32_t kMostChoices = 4;
-
   struct Child {
     double cost_uj;
     TimePs end_ps;

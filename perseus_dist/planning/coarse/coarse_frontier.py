@@ -9,7 +9,6 @@ it.
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from perseus_dist.errors import PlanningError
 from perseus_dist.planning.coarse.clock_groups import clock_groups
 from perseus_dist.planning.coarse.relaxation import Line, Relaxation, Relaxed
 from perseus_dist.planning.coarse.search import Found, Search
-from perseus_dist.planning.frontier.frontier import Bound, Frontier, Progress, plan_frontier
+from perseus_dist.planning.frontier.frontier import CANCELLED, Bound, Frontier, Progress, check_deadlines, plan_frontier
 from perseus_dist.planning.frontier.problem import PlanningProblem
 from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
 from perseus_dist.planning.schedule.dag import Int32Array
@@ -29,8 +28,6 @@ _STEP, _STEP_BEYOND = 0.005, 0.03  # from one deadline to the next, up to T* and
 _QUICK_WORK, _MOST_COARSE = 400_000, 8.0  # instructions x groups up to which there is no larger step; how much larger
 _MOST_TRIES = 6
 _REACHED_SHARE = 0.9  # of a computation, within which a change of clocks is to arrive
-
-_CANCELLED = "planning was cancelled; nothing was written"
 
 
 class _Played(NamedTuple):
@@ -89,13 +86,11 @@ def plan_coarse_frontier(
         PlanningError: Computations that share a clock were not measured at the same one; a deadline that is no whole
             number of picoseconds; cancelled.
     """
-    for deadline_ps in deadlines_ps:
-        if not (isinstance(deadline_ps, Integral) and deadline_ps > 0):
-            raise PlanningError(f"deadlines_ps: saw {deadline_ps!r}, expected whole picoseconds from 1; round it")
+    check_deadlines(deadlines_ps)
     planner = _Planner(problem, granularity, switch_latency_ps)
     for share in planner.plan_along([int(deadline_ps) for deadline_ps in deadlines_ps], is_whole=is_whole):
         if progress is not None and not progress(f"plans by {granularity}", share):
-            raise PlanningError(_CANCELLED)
+            raise PlanningError(CANCELLED)
     return planner.frontier()
 
 

@@ -44,7 +44,7 @@ ENOUGH_POINTS = 200
 REALISING = "realised plans"
 """The phase of progress that follows the frontier's."""
 
-_CANCELLED = "planning was cancelled; nothing was written"
+CANCELLED = "planning was cancelled; nothing was written"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,9 +194,7 @@ def plan_frontier(
     """
     if tolerance is None:
         tolerance = 0.0 if is_traced_exactly(problem) else TOLERANCE
-    for deadline_ps in deadlines_ps:
-        if not (isinstance(deadline_ps, Integral) and deadline_ps > 0):
-            raise PlanningError(f"deadlines_ps: saw {deadline_ps!r}, expected whole picoseconds from 1; round it")
+    check_deadlines(deadlines_ps)
     search = _Search(
         problem=problem,
         baseline=replay_all_max(problem, switch_latency_ps=switch_latency_ps),
@@ -305,6 +303,20 @@ class _Search:
         return None if progress is None else lambda done: progress(phase, done)
 
 
+def check_deadlines(deadlines_ps: Sequence[int]) -> None:
+    """Refuse what is no time.
+
+    Args:
+        deadlines_ps: [ps] each a whole number above 0.
+
+    Raises:
+        PlanningError: One is not.
+    """
+    for deadline_ps in deadlines_ps:
+        if not (isinstance(deadline_ps, Integral) and deadline_ps > 0):
+            raise PlanningError(f"deadlines_ps: saw {deadline_ps!r}, expected whole picoseconds from 1; round it")
+
+
 def _plan(search: _Search, num_points: int) -> Frontier:
     problem, baseline, switch_latency_ps = search.problem, search.baseline, search.switch_latency_ps
     extra_ps = np.array(sorted({*search.deadlines_ps, baseline.time_ps}, reverse=True), dtype=np.int64)
@@ -328,7 +340,7 @@ def _plan(search: _Search, num_points: int) -> Frontier:
         progress=search.reporter("frontier" if search.tolerance else "exact frontier"),
     )
     if solved.cancelled:
-        raise PlanningError(_CANCELLED)
+        raise PlanningError(CANCELLED)
     solved_at = time.perf_counter()
     time_ps, effective_uj, num_changes, clock_indices = _solver.realise(
         menu=problem.menu,
@@ -343,7 +355,7 @@ def _plan(search: _Search, num_points: int) -> Frontier:
     )
     realised_at = time.perf_counter()
     if len(time_ps) == 0:
-        raise PlanningError(_CANCELLED)
+        raise PlanningError(CANCELLED)
     return Frontier(
         problem=problem,
         switch_latency_ps=switch_latency_ps,

@@ -36,8 +36,12 @@ class ClockChanges(ValueEquality):
 
     def latencies_ps(self, clocks_mhz: IntArray) -> IntArray:
         """(num_clocks) [ps] to each of these clocks: the median of the target measured that is nearest."""
-        nearest = np.abs(clocks_mhz[:, None] - self.clocks_mhz).argmin(axis=1)
-        return ps_from_s(self.times_s[nearest])
+        return ps_from_s(self.times_s[self.nearest(clocks_mhz)])
+
+    def nearest(self, clocks_mhz: IntArray) -> IntArray:
+        """(num_clocks) index of the target measured that is nearest to each of these clocks."""
+        nearest: IntArray = np.abs(clocks_mhz[:, None] - self.clocks_mhz).argmin(axis=1)
+        return nearest
 
 
 def clock_changes_of(rows: Iterable[Row]) -> ClockChanges:

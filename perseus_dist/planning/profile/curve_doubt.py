@@ -118,8 +118,7 @@ def run_spread(measurements: Measurements) -> float:
 
 def latencies_p90_ps(changes: ClockChanges, clocks_mhz: IntArray) -> IntArray:
     """(num_clocks) [ps] that nine in ten changes to each clock take at most; the median where that is not known."""
-    nearest = np.abs(clocks_mhz[:, None] - changes.clocks_mhz).argmin(axis=1)
-    return ps_from_s(np.fmax(changes.p90_s, changes.times_s)[nearest])
+    return ps_from_s(np.fmax(changes.p90_s, changes.times_s)[changes.nearest(clocks_mhz)])
 
 
 def p90_excess_ps(transfer: Measurements) -> int:

@@ -19,7 +19,7 @@ that a schedule may also run itself. How it stands in the way depends on the sch
 What an iteration takes behind all of that, while every GPU waits, is the last node, ``0BETWEEN_ITERATIONS``.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,7 @@ from perseus_dist.planning.schedule.calls.blocking import blocking_programs
 from perseus_dist.planning.schedule.calls.deferred import deferred_programs
 from perseus_dist.planning.schedule.calls.dualpipev import dualpipev_programs
 from perseus_dist.planning.schedule.calls.overlapped import overlapped_programs
-from perseus_dist.planning.schedule.calls.posted import posted_programs
+from perseus_dist.planning.schedule.calls.posted import joint_runs, posted_programs
 from perseus_dist.planning.schedule.calls.program import Program, inputs_of_programs
 from perseus_dist.planning.schedule.instruction import (
     BETWEEN_ITERATIONS,
@@ -176,16 +176,6 @@ def _add_exchanges(
                 sent = asked = [transfers[result]]
             add(sent, pp_rank, asked_after + 1)
             add(asked, sender, sent_after + 1)
-
-
-def joint_runs(order: Sequence[Instruction], joint: Container[Instruction]) -> Iterator[tuple[Instruction, ...]]:
-    """A pp_rank's order in parts: instructions that exchange jointly, and each other instruction by itself."""
-    run: list[Instruction] = []
-    for instruction in order:
-        run.append(instruction)
-        if instruction not in joint:
-            yield tuple(run)
-            run = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

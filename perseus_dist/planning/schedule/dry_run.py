@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.calls.deferred import deferred_programs
 from perseus_dist.planning.schedule.calls.dualpipev import dualpipev_programs
-from perseus_dist.planning.schedule.calls.posted import posted_programs
-from perseus_dist.planning.schedule.dag import inputs_of, joint_runs
+from perseus_dist.planning.schedule.calls.posted import joint_runs, posted_programs
+from perseus_dist.planning.schedule.dag import inputs_of
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.results import needs_of, waits_for
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group

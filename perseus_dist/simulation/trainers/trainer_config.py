@@ -5,15 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from perseus_dist.hooks import RankSpec
-from perseus_dist.planning.schedule.instruction import Kind
-
-_KERNEL_CLASSES: Mapping[str, str] = {
-    Kind.FORWARD: "forward",
-    Kind.BACKWARD: "backward",
-    Kind.INPUT_GRADIENT: "backward",
-    Kind.WEIGHT_GRADIENT: "backward",
-    Kind.FORWARD_BACKWARD: "backward",
-}
+from perseus_dist.simulator.work import KERNELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +25,7 @@ class InstructionTime:
     @property
     def kernel_class(self) -> str | None:
         """The simulated GPU's class of kernels; None for a constant."""
-        return _KERNEL_CLASSES.get(self.kind)
+        return KERNELS[self.kind][0] if self.kind in KERNELS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

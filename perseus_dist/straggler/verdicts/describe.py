@@ -10,9 +10,7 @@ from perseus_dist.straggler.layout import Layout
 from perseus_dist.straggler.policy import StragglerPolicy
 from perseus_dist.straggler.verdicts.causes import cause_of_late_pipeline, cause_of_slow_cell, cause_of_throttling
 from perseus_dist.straggler.verdicts.open_verdict import OpenVerdict
-from perseus_dist.straggler.verdicts.verdict import Verdict
-
-_BELOW_CLOCK = 0.98
+from perseus_dist.straggler.verdicts.verdict import BELOW_CLOCK, Verdict
 
 
 def verdict_of_cell(
@@ -29,7 +27,7 @@ def verdict_of_cell(
     else:
         cause = cause_of_slow_cell(
             is_whole_pipeline=_is_whole_pipeline(case, time),
-            is_below_clock=0 < observed_mhz < _BELOW_CLOCK * requested_mhz,
+            is_below_clock=0 < observed_mhz < BELOW_CLOCK * requested_mhz,
         )
     return Verdict(
         rank=rank,

@@ -15,7 +15,8 @@ _CAUSE_TEXT = {
     Cause.SLOW_NETWORK: "no instruction is slow and input is there, which leaves the network",
     Cause.UNKNOWN: "the cause is not known",
 }
-_BELOW_CLOCK = 0.98
+BELOW_CLOCK = 0.98
+"""Of the clock requested: a GPU that runs below this share does not reach it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class Verdict:
             who += f", with the {self.num_held_up} of its tensor-parallel group that wait for it,"
         verb = "will be" if self.is_predicted else "is"
         measured = []
-        if 0 < self.observed_mhz < _BELOW_CLOCK * self.requested_mhz:
+        if 0 < self.observed_mhz < BELOW_CLOCK * self.requested_mhz:
             measured.append(f"{self.observed_mhz} MHz of {self.requested_mhz} MHz requested")
         if self.cause is Cause.THERMAL and self.temperature_c > 0:
             measured.append(f"{self.temperature_c:.0f} degrees Celsius")

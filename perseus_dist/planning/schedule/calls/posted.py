@@ -16,7 +16,7 @@ reductions of gradients. Source: ``_add_unshard_reshard``, ``_add_reduce_grad`` 
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from perseus_dist.planning.schedule.calls.program import Begin, Program, Wait
@@ -79,7 +79,7 @@ def _with_last_waits(
 
 def _turns(order: Sequence[Instruction], joint: AbstractSet[Instruction], num_microbatches: int) -> list[_Turn]:
     """The instructions of a pp_rank, and turns that it takes for something else."""
-    actions = list(_actions(order, joint))
+    actions = list(joint_runs(order, joint))
     coming = _stages_coming(actions)
     turns: list[_Turn] = []
     active: set[int] = set()
@@ -100,14 +100,14 @@ def _turns(order: Sequence[Instruction], joint: AbstractSet[Instruction], num_mi
     return turns
 
 
-def _actions(order: Sequence[Instruction], joint: AbstractSet[Instruction]) -> Iterator[_Turn]:
-    """A pp_rank's order, those that are joint with the next in one."""
-    action: list[Instruction] = []
+def joint_runs(order: Sequence[Instruction], joint: Container[Instruction]) -> Iterator[tuple[Instruction, ...]]:
+    """A pp_rank's order in parts: instructions that exchange jointly, and each other instruction by itself."""
+    run: list[Instruction] = []
     for instruction in order:
-        action.append(instruction)
+        run.append(instruction)
         if instruction not in joint:
-            yield tuple(action)
-            action = []
+            yield tuple(run)
+            run = []
 
 
 def _stages_coming(actions: Sequence[_Turn]) -> list[list[int]]:

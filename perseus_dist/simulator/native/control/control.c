@@ -84,8 +84,6 @@ SIM_EXPORT void perseus_sim_close(struct sim_machine *machine) {
 
 SIM_EXPORT uint32_t perseus_sim_num_gpus(const struct sim_machine *machine) { return machine->num_gpus; }
 
-SIM_EXPORT uint32_t perseus_sim_is_virtual(const struct sim_machine *machine) { return machine->is_virtual; }
-
 /* ---------------------------------------------------------------- time */
 
 SIM_EXPORT uint64_t perseus_sim_now_ns(const struct sim_machine *machine) { return sim_now_ns(machine); }
