@@ -133,9 +133,7 @@ def process(iteration: int, action: str, process: Process, rank: int | None) -> 
     return ProcessEvent(iteration=iteration, action=ProcessAction(action), process=process, rank=rank)
 
 
-@pytest.mark.parametrize(
-    ("one", "rank"), [(Process.PLANNER, None), (Process.AGENT, 1), (Process.LEASE, 1)], ids=str
-)
+@pytest.mark.parametrize(("one", "rank"), [(Process.PLANNER, None), (Process.AGENT, 1), (Process.LEASE, 1)], ids=str)
 def test_what_is_stopped_is_not_brought_back_by_being_started(one: Process, rank: int | None) -> None:
     seen = history(process(1, "stop", one, rank), process(2, "restart", one, rank), process(3, "continue", one, rank))
     assert [seen.at(i).can_be_planned for i in range(4)] == [True, False, False, True]
