@@ -94,7 +94,7 @@ def test_installed_distributions_are_named_with_their_versions_and_sorted() -> N
 def test_layers_in_a_module_of_that_name_that_has_no_length_are_counted_as_its_children() -> None:
     from torch import nn
 
-    class Stack(nn.Module):
+    class Stack(nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self, num_layers: int) -> None:
             super().__init__()
             self.blocks = nn.ModuleList([nn.Linear(2, 2)] * num_layers)
@@ -111,7 +111,7 @@ def test_layers_in_a_module_of_that_name_that_has_no_length_are_counted_as_its_c
 def test_a_module_whose_layers_cannot_be_counted_leaves_the_other_fields_known() -> None:
     from torch import nn
 
-    class Odd(nn.Module):
+    class Odd(nn.Module):  # type: ignore[misc]  # torch has no types here
         def __len__(self) -> int:
             raise NotImplementedError
 

@@ -733,7 +733,7 @@ def _restart_planner(fleet: Runs, *, apart_s: float = 0.0, **changes: object) ->
     incarnations = {rank: fleet.job.members.ranks[rank].incarnation for rank in fleet.stream_of}
     fleet.restart()
     for rank, incarnation in incarnations.items():
-        fleet.attach(rank, incarnation=incarnation, **{"gpu": GPU, "workload": WORKLOAD, **changes})  # type: ignore[arg-type]
+        fleet.attach(rank, incarnation=incarnation, **{"gpu": GPU, "workload": WORKLOAD, **changes})
         for _ in range(int(apart_s)):
             fleet.now_s += 1.0
             fleet.tell(Tick())

@@ -368,7 +368,12 @@ def test_a_planner_that_is_never_announced_is_looked_for_less_and_less_often(
     assert job.run(first)
     on_another_host(monkeypatch, tmp_path)
     looks: list[int] = []
-    monkeypatch.setattr(job.store, "check", lambda keys: looks.append(second._iteration) or keys[0] in job.store.values)
+
+    def check(keys: list[str]) -> bool:
+        looks.append(second._iteration)
+        return keys[0] in job.store.values
+
+    monkeypatch.setattr(job.store, "check", check)
     for _ in range(3000):
         second.begin_iteration(4)
         second.end_iteration()
