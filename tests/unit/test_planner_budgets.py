@@ -90,18 +90,21 @@ def test_a_cap_that_cannot_be_kept_is_said() -> None:
 
 @pytest.mark.parametrize("hidden", ["b", "can", "10", "gpt-70b"])
 def test_a_caller_hears_of_what_concerns_its_jobs_whatever_others_are_called(hidden: str) -> None:
-    demands = [demand("gpt"), demand(hidden)]
-    shared = share_budget(replace(HALL, watts=10.0), (10.0, ""), demands, ["gpt-new", f"{hidden}-new"])
-    state = reconcile([shared], 0)[0]
-    assert state.troubles_for(state.job_ids) == state.troubles
-    assert state.troubles_for({"gpt", "gpt-new"}) == (
-        state.troubles[0],
-        "nothing is known of the power of gpt-new, which is not counted",
-        state.troubles[2].replace(f"gpt, {hidden}", "gpt"),
+    demands, unknown = [demand("gpt"), demand(hidden)], ["gpt-new", f"{hidden}-new"]
+    broken, full = (
+        reconcile([share_budget(replace(HALL, watts=watts), (watts, ""), demands, unknown)], 0)[0]
+        for watts in (10.0, 200.0)
     )
-    assert state.troubles_for({hidden})[1:] == (state.troubles[2].replace(f"gpt, {hidden}", hidden),)
-    assert state.troubles_for(()) == state.troubles[:1]
-    assert "the cap of 10 W cannot be kept" in state.troubles[0]
+    of_unknown = "nothing is known of the power of gpt-new, which is not counted"
+    assert "the cap of 10 W cannot be kept" in broken.troubles[0]
+    assert broken.troubles_for({"gpt", "gpt-new"}) == (broken.troubles[0], of_unknown)
+    assert broken.troubles_for({hidden}) == broken.troubles_for(()) == broken.troubles[:1]
+    of_probes = "no probe at full clocks fits below the cap for gpt: a wider guard band gives room"
+    assert full.troubles[1] == of_probes.replace("gpt", f"gpt, {hidden}")
+    assert full.troubles_for({"gpt", "gpt-new"}) == (of_unknown, of_probes)
+    assert full.troubles_for({hidden}) == (of_probes.replace("gpt", hidden),)
+    assert full.troubles_for(()) == ()
+    assert all(state.troubles_for({*state.job_ids, *unknown}) == state.troubles for state in (broken, full))
 
 
 def test_a_load_target_counts_while_it_lasts() -> None:
