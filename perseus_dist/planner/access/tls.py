@@ -93,7 +93,7 @@ class _Certificates:
 
 def _read(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
     try:
-        key, cert = tls.key.read_bytes(), tls.cert.read_bytes()
+        cert, key = tls.cert.read_bytes(), tls.key.read_bytes()
         client_ca = None if tls.client_ca is None else tls.client_ca.read_bytes()
     except OSError as error:
         raise TlsError(f"{error.filename}: cannot be read ({error.strerror}); name a PEM file") from error
