@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from perseus_dist.cli.address_option import address, host
 from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.cli.node.metrics_options import add_metrics_options, check_metrics_options, metrics_endpoint
+from perseus_dist.cli.number_options import whole
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
 _log = logging.getLogger(__name__)
+
+_MAX_PID = 1 << 22  # as proc(5) has it
 
 _EPILOG = """\
 example:
@@ -117,7 +120,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--parent",
-        type=int,
+        type=whole(1, _MAX_PID, "a process id"),
         metavar="PID",
         help="with --embedded: the process that starts it, for a planner whose parent has ended before it serves",
     )

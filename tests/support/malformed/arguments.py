@@ -164,6 +164,7 @@ ARGUMENTS = (
     Argument(commands=("planner",), name="--tls-key", wrong=source, beside=("--tls-cert", "profile.csv")),
     Argument(commands=("planner",), name="--tls-client-ca", wrong=source),
     Argument(commands=("planner",), name="--address-file", wrong=place, beside=("--embedded",)),
+    Argument(commands=("planner",), name="--parent", wrong=whole(1, 2**22, "2")),
     Argument(commands=_OF_JOBS, name="JOB", wrong=job, instead_of=0),
     Argument(commands=_CALLERS, name="--token-file", wrong=source),
     Argument(commands=_CALLERS, name="--tls-ca", wrong=source),
