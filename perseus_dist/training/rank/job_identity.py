@@ -20,6 +20,7 @@ from typing import Protocol
 
 from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.errors import PerseusError
+from perseus_dist.rpc.node_jobs import address_file, read_planner
 
 _MAX_STEM_LENGTH = 100
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -115,14 +116,31 @@ def find_identity(store: Store, key: str) -> JobIdentity | None:
     return JobIdentity(**word)
 
 
-def announce_planner(store: Store, key: str, planner: SharedPlanner) -> None:
-    """As rank 0, say how other hosts reach the planner that it embeds. Raises what the store raises."""
-    store.set(f"{key}/planner", json.dumps(asdict(planner)))
+class PlannerAnnouncement:
+    """Announces the planner that this rank embeds to other hosts, once it listens.
 
+    Args:
+        store: Where they look.
+        key: Of the job there, in this attempt.
+        identity: The job's.
+    """
 
-def announce_no_planner(store: Store, key: str, reason: str) -> None:
-    """As rank 0, say that other hosts cannot reach the planner that it embeds. Raises what the store raises."""
-    leave_refusal(store, f"{key}/planner", reason)
+    def __init__(self, store: Store, key: str, identity: JobIdentity) -> None:
+        assert identity.rendezvous is not None
+        self._store = store
+        self._word = f"{key}/planner"
+        self._file = address_file(Path(identity.rendezvous), identity.job)
+
+    def is_made(self) -> bool:
+        """Announce it if it listens by now; whether nothing is left to do."""
+        found = read_planner(self._file)
+        if found is None:
+            return False
+        if found.shared is not None:
+            self._store.set(self._word, json.dumps(asdict(found.shared)))
+        else:
+            leave_refusal(self._store, self._word, "rank 0's planner cannot listen for other nodes")
+        return True
 
 
 def announced_planner(store: Store, key: str) -> SharedPlanner | None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist import hooks
@@ -18,7 +17,6 @@ from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.granularity import ITERATION, Granularity
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
-from perseus_dist.rpc.node_jobs import address_file, read_planner
 from perseus_dist.training.options import PerseusOptions
 from perseus_dist.training.rank.agent_options import agent_options
 from perseus_dist.training.rank.device import Device
@@ -27,9 +25,8 @@ from perseus_dist.training.rank.hosts import meeting_host
 from perseus_dist.training.rank.job_identity import (
     IdentityError,
     JobIdentity,
+    PlannerAnnouncement,
     Store,
-    announce_no_planner,
-    announce_planner,
     announced_planner,
     find_identity,
     is_first_to_say,
@@ -123,7 +120,7 @@ class JobMember:
         self._num_join_attempts = 0
         self._num_looks = 0  # for the planner of rank 0's host, which starts
         self._next_look = 0  # the iteration
-        self._announcement: _PlannerAnnouncement | None = None
+        self._announcement: PlannerAnnouncement | None = None
         self._tracing: JobTracing | None = None
         self._host_pace = HostPaceFile(rank=place.rank, report=options.report)
         self._has_run = False  # any instruction, whether it was reported or not
@@ -297,7 +294,7 @@ class JobMember:
         self._job = identity.job
         leave_identity(store, key, identity)
         if identity.is_shared:
-            self._announcement = _PlannerAnnouncement(store, f"{key}/{identity.run_id}", identity)
+            self._announcement = PlannerAnnouncement(store, f"{key}/{identity.run_id}", identity)
 
     def _share(self) -> str | None:
         """Where other nodes are to reach the planner that rank 0 embeds; None where there are none."""
@@ -393,30 +390,3 @@ class JobMember:
             if tracer is not None:
                 self._tracing = start_tracing(tracer, job=identity.job, rank=place.rank, read_status=hook.status)
         return hook
-
-
-class _PlannerAnnouncement:
-    """Announces the planner that this rank embeds to other hosts, once it listens.
-
-    Args:
-        store: Where they look.
-        key: Of the job there, in this attempt.
-        identity: The job's.
-    """
-
-    def __init__(self, store: Store, key: str, identity: JobIdentity) -> None:
-        assert identity.rendezvous is not None
-        self._store = store
-        self._key = key
-        self._file = address_file(Path(identity.rendezvous), identity.job)
-
-    def is_made(self) -> bool:
-        """Announce it if it listens by now; whether nothing is left to do."""
-        found = read_planner(self._file)
-        if found is None:
-            return False
-        if found.shared is not None:
-            announce_planner(self._store, self._key, found.shared)
-        else:
-            announce_no_planner(self._store, self._key, "rank 0's planner cannot listen for other nodes")
-        return True
