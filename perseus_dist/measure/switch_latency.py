@@ -26,13 +26,12 @@ class Trial:
     """One change of clocks; None is not known.
 
     Attributes:
-        from_mhz, to_mhz: Before and after.
+        to_mhz: The clock that was asked for.
         call_s: [s] from the request until NVML had set it.
         read_back_s: [s] until NVML read the clock, looked at every 2 ms.
         kernels_s: [s] until kernels took another time.
     """
 
-    from_mhz: int
     to_mhz: int
     call_s: float | None
     read_back_s: float | None
@@ -81,9 +80,9 @@ def measure_latencies(bench: Bench, clocks_mhz: Sequence[int], seconds: float, s
         say(f"changes of clocks, round {number + 1} of {num_rounds}")
         for target_mhz in targets:
             bench.hold(highest_mhz)
-            trials.append(_try(bench, highest_mhz, target_mhz))
+            trials.append(_try(bench, target_mhz))
         bench.hold(lowest_mhz)
-        trials.append(_try(bench, lowest_mhz, highest_mhz))
+        trials.append(_try(bench, highest_mhz))
     return summarise(trials)
 
 
@@ -104,8 +103,8 @@ def summarise(trials: Sequence[Trial]) -> list[TargetLatency]:
     ]
 
 
-def _try(bench: Bench, from_mhz: int, to_mhz: int) -> Trial:
-    """One change, under short kernels; the GPU runs at ``from_mhz``."""
+def _try(bench: Bench, to_mhz: int) -> Trial:
+    """One change from the clock that the GPU is held at, under short kernels."""
     probes = bench.probes()
     until_s = time.monotonic() + _BEFORE_S
     while time.monotonic() < until_s:
@@ -119,7 +118,6 @@ def _try(bench: Bench, from_mhz: int, to_mhz: int) -> Trial:
     begins_ns, ends_ns = probes.times_ns()
     changed_ns = change_ns(begins_ns, ends_ns, request_ns)
     return Trial(
-        from_mhz=from_mhz,
         to_mhz=to_mhz,
         call_s=(report.set_ns - request_ns) / 1e9 if report is not None and report.set_ns else None,
         read_back_s=(report.reached_ns - request_ns) / 1e9 if report is not None and report.reached_ns else None,

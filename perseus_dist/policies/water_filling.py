@@ -6,7 +6,6 @@ of slopes, and ends within one of them: at most one curve is between two of its 
 multiplier, the price of one unit more of the resource.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,13 +27,6 @@ class ConvexCurve:
     def slope(self, vertex: int) -> float:
         """Cost of one unit more between a vertex and the next."""
         return (self.costs[vertex + 1] - self.costs[vertex]) / (self.amounts[vertex + 1] - self.amounts[vertex])
-
-    def cost(self, amount: float) -> float:
-        """Least cost of an amount within the curve's range, by going between two vertices if need be."""
-        vertex = min(max(bisect_right(self.amounts, amount) - 1, 0), max(len(self.amounts) - 2, 0))
-        if len(self.amounts) == 1:
-            return self.costs[0]
-        return self.costs[vertex] + self.slope(vertex) * (amount - self.amounts[vertex])
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,9 @@ def point(kind: str, clock_mhz: int, event_reasons: int = 0) -> Point:
 
 def measurement(points: Sequence[Point]) -> Measurement:
     trials = [
-        Trial(from_mhz=1410, to_mhz=900, call_s=0.007, read_back_s=0.015, kernels_s=None),
-        Trial(from_mhz=1410, to_mhz=900, call_s=0.007, read_back_s=0.017, kernels_s=None),
-        Trial(from_mhz=900, to_mhz=1410, call_s=0.007, read_back_s=None, kernels_s=0.014),
+        Trial(to_mhz=900, call_s=0.007, read_back_s=0.015, kernels_s=None),
+        Trial(to_mhz=900, call_s=0.007, read_back_s=0.017, kernels_s=None),
+        Trial(to_mhz=1410, call_s=0.007, read_back_s=None, kernels_s=0.014),
     ]
     return Measurement(
         began_at="2026-11-22T12:00:00+00:00",

@@ -68,10 +68,10 @@ def test_noise_is_what_repetitions_show() -> None:
 
 def test_the_profile_is_one_that_plan_reads(tmp_path: Path) -> None:
     changes = [
-        Trial(from_mhz=1410, to_mhz=to_mhz, call_s=None, read_back_s=read_back_s, kernels_s=kernels_s)
+        Trial(to_mhz=to_mhz, call_s=None, read_back_s=read_back_s, kernels_s=kernels_s)
         for to_mhz, read_back_s, kernels_s in ((1140, 0.02, 0.011), (1140, 0.02, 0.013), (645, 0.05, None))
     ]
-    latencies = summarise([*changes, Trial(from_mhz=1410, to_mhz=915, call_s=0.01, read_back_s=None, kernels_s=None)])
+    latencies = summarise([*changes, Trial(to_mhz=915, call_s=0.01, read_back_s=None, kernels_s=None)])
     write_stage_profile(points("a100", 6), latencies, tmp_path / "profile.csv", num_stages=3)
     profile = read_profile(tmp_path / "profile.csv")
     assert profile.num_stages == 3

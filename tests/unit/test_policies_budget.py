@@ -187,4 +187,3 @@ def test_a_division_ends_within_one_segment_whose_slope_is_the_price() -> None:
     assert division.cost == pytest.approx(3.75 + 3)
     assert divide(curves, 99).amount == 5
     assert divide(curves, -1).amount == 0
-    assert curves[0].cost(1.5) == pytest.approx(3.75)

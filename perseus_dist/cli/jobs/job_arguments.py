@@ -8,6 +8,7 @@ from perseus_dist.cli.number_options import real, whole
 from perseus_dist.rpc.limits import MAX_JOB_ID_LENGTH, MAX_NAME_LENGTH, MAX_SIZE
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 
 dp_rank = whole(0, MAX_SIZE - 1, f"a data-parallel rank: 0, 1, 2, ..., {MAX_SIZE - 1}")
 """An argparse type."""
@@ -46,5 +47,14 @@ def name(text: str) -> str:
     if len(text) > MAX_JOB_ID_LENGTH or _NAME.fullmatch(text) is None:
         raise argparse.ArgumentTypeError(
             f"saw {text[:80]!r}, expected a name of 1 to {MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -"
+        )
+    return text
+
+
+def pattern(text: str) -> str:
+    """An argparse type: a pattern of job names."""
+    if _PATTERN.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"saw {text[:80]!r}, expected a job's name of A-Z a-z 0-9 . _ -, with * and ? as wildcards"
         )
     return text

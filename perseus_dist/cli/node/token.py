@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import re
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perseus_dist.cli.jobs.job_arguments import name, printable
+from perseus_dist.cli.jobs.job_arguments import name, pattern, printable
 from perseus_dist.cli.jobs.planner_client import (
     NODE_PLANNER,
     TIMEOUT_S,
@@ -60,7 +59,6 @@ _COLUMNS: "tuple[Column, ...]" = (
     ("created", "created", "s"),
     ("by", "created_by", "s"),
 )
-_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -86,7 +84,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         dest="patterns",
         action="append",
         default=[],
-        type=_pattern,
+        type=pattern,
         metavar="PATTERN",
         help="only for jobs of this name, with * and ? as wildcards; may be repeated; default: all jobs",
     )
@@ -211,14 +209,6 @@ def run_revoke(args: argparse.Namespace) -> int:
 def local_time(time_s: float) -> str:
     """A Unix time as people of this place read it."""
     return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _pattern(text: str) -> str:
-    if _PATTERN.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(
-            f"saw {text[:80]!r}, expected a job's name of A-Z a-z 0-9 . _ -, with * and ? as wildcards"
-        )
-    return text
 
 
 def _jobs(grant: "pb.TokenGrant") -> str:

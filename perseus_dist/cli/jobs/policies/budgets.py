@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseus_dist.cli.jobs.job_arguments import name, signal_file
+from perseus_dist.cli.jobs.job_arguments import name, pattern, signal_file
 from perseus_dist.cli.jobs.planner_client import (
     NODE_PLANNER,
     TIMEOUT_S,
@@ -65,7 +64,6 @@ so that it has done so many iterations by the deadline, which wins over prices. 
 present, or the deadline is near, jobs are at their own targets, and that is said. A power budget may make jobs slower
 still. The exit code is 1 where a deadline cannot be kept. Takes the role operate for these jobs.
 """
-_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 
 
 class LoadTargetOptionsError(PerseusError):
@@ -90,7 +88,7 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
         dest="patterns",
         action="append",
         default=[],
-        type=_pattern,
+        type=pattern,
         metavar="PATTERN",
         help="jobs of this name, with * and ? as wildcards; may be repeated; default: all jobs",
     )
@@ -281,19 +279,11 @@ def _add_watts(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--watts", type=watts, metavar="W", help=text)
 
 
-def _pattern(text: str) -> str:
-    if _PATTERN.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(
-            f"saw {text[:80]!r}, expected a job's name of A-Z a-z 0-9 . _ -, with * and ? as wildcards"
-        )
-    return text
-
-
 def _pattern_value(what: str, low: float) -> Callable[[str], tuple[str, Any]]:
     def parse(text: str) -> tuple[str, Any]:
-        pattern, _, value = text.rpartition("=")
+        jobs, _, value = text.rpartition("=")
         try:
-            return _pattern(pattern), read_real(value, low, 1e6)
+            return pattern(jobs), read_real(value, low, 1e6)
         except (ValueError, argparse.ArgumentTypeError):
             expected = f"PATTERN=VALUE, a {what} from {low:g} to 1e+06"
             raise argparse.ArgumentTypeError(f"saw {text[:80]!r}, expected {expected}") from None
