@@ -24,7 +24,7 @@ def add_job_argument(parser: argparse.ArgumentParser) -> None:
 
 def printable(text: str) -> str:
     """An argparse type: one line of a few words, as the service takes it."""
-    if len(text) > MAX_NAME_LENGTH or not text.isprintable():
+    if not 1 <= len(text) <= MAX_NAME_LENGTH or not text.isprintable():
         raise argparse.ArgumentTypeError(
             f"saw {text[:80]!r}, expected 1 to {MAX_NAME_LENGTH} characters, all printable"
         )

@@ -194,7 +194,8 @@ def bad_array(good: bytes) -> Callable[[Random], Case]:
         name = rng.choice([name for name in arrays if name != "header"])
         array = arrays[name]
         flat = array.reshape(-1)
-        match rng.randrange(7):
+        change = rng.randrange(7)
+        match change:
             case 0:
                 other = rng.choice(
                     [kind for kind in ("f8", "i2", "u8", ">i8", "U5", "c16", "?") if np.dtype(kind) != array.dtype]
@@ -232,7 +233,8 @@ def bad_array(good: bytes) -> Callable[[Random], Case]:
                 if np.array_equal(arrays[name], array):
                     arrays[name] += 1
         # Other clocks may take the same time and energy, and other bounds be as plausible: there the digest is all.
-        is_sealed = name.startswith(("curve", "time", "effective", "num")) and rng.random() < 0.5
+        may_be_so = name == "curve_clocks_mhz" and change in (4, 5)
+        is_sealed = name.startswith(("curve", "time", "effective", "num")) and not may_be_so and rng.random() < 0.5
         return _case(
             rng, "an array, sealed again" if is_sealed else "an array", _packed(sealed(arrays) if is_sealed else arrays)
         )
