@@ -72,6 +72,11 @@ def test_a_token_from_its_creation_to_its_end(command: Command, tmp_path: Path) 
     assert [record["action"] for record in records if record["outcome"] != "done"] == ["ListTokens", "ListJobs"]
 
 
+def test_a_certificate_without_a_name_is_refused_before_a_planner_is_looked_for(command: Command) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command("token", "create", "ci", "--role", "view", "--certificate", "")
+
+
 def test_an_administrator_makes_administrators(command: Command, tmp_path: Path) -> None:
     code, secret = command("token", "create", "chief", "--role", "admin", "--expires", "1d")
     assert (code, len(secret.split())) == (0, 1)

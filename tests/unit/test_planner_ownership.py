@@ -578,10 +578,10 @@ def test_no_job_becomes_faster_until_all_that_the_policies_cover_are_here() -> N
     while len(seen) < 3 and world.now_s < 60.0:
         world.run_until(world.now_s + 0.05)
         keeper, rest = (replica, other) if "" in replica.ownership.epochs else (other, replica)
-        assert not any(rest.ownership.may_pace(job_id, is_faster=False) for job_id in rest.jobs)
+        assert not any(rest.ownership.may_pace(job_id, draws_more=False) for job_id in rest.jobs)
         if "" in keeper.jobs:
-            assert keeper.ownership.may_pace(jobs[0], is_faster=False)
-            may_speed_up, are_all_here = keeper.ownership.may_pace(jobs[0], is_faster=True), len(keeper.jobs) == 101
+            assert keeper.ownership.may_pace(jobs[0], draws_more=False)
+            may_speed_up, are_all_here = keeper.ownership.may_pace(jobs[0], draws_more=True), len(keeper.jobs) == 101
             assert are_all_here or not may_speed_up
             seen.add((may_speed_up, are_all_here))
     assert (False, False) in seen

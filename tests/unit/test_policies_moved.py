@@ -179,6 +179,23 @@ def test_a_replica_without_the_policies_frees_a_job_that_none_covers_any_more() 
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("pace", [PACE, None], ids=["faster", "probes"])
+def test_a_new_keeper_has_no_job_draw_more_until_it_has_all_that_its_policies_cover(pace: PaceChosen | None) -> None:
+    async def play() -> None:
+        with closing(PacedReplica(paced_database(replace(HALL, jobs=("other-*",))), "here")) as here:
+            await here.ownership.beat()
+            actor = here.jobs.get("paced")
+            assert actor is not None
+            actor.job.chosen_pace, actor.job.holds_probes = pace, True
+            here.jobs.budgets.tick()
+            assert (actor.job.chosen_pace, actor.job.holds_probes) == (pace, True)
+            here.ownership._is_gathering = False
+            here.jobs.budgets.evaluate()
+            assert (actor.job.chosen_pace, actor.job.holds_probes) == (None, False)
+
+    asyncio.run(play())
+
+
 def test_a_replica_takes_up_no_damaged_policy(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         late = PricePolicySet(name="late", jobs=("paced",), signal="day-ahead", deadline_s=1e300, iterations=5)

@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 class MayOrder(Protocol):
     """As ``Ownership.may_pace``."""
 
-    def __call__(self, job_id: str, /, *, is_faster: bool) -> bool:
-        """Whether a job may be asked for another pace now."""
+    def __call__(self, job_id: str, /, *, draws_more: bool) -> bool:
+        """Whether a job may be given an order now."""
 
 
 class ClearedError(Exception):
@@ -50,7 +50,7 @@ class Budgets:
         prices: Prices,
         wall: Callable[[], float] = time.time,
         *,
-        may_order: MayOrder = lambda _job_id, *, is_faster: True,  # noqa: ARG005
+        may_order: MayOrder = lambda _job_id, *, draws_more: True,  # noqa: ARG005
     ) -> None:
         """Take up what the store holds.
 
@@ -227,7 +227,9 @@ class Budgets:
             _log.info("%s", sentence)
         for job_id, order in found.orders:
             actor = self._actors[job_id]
-            if self._may_order(job_id, is_faster=(order.slowdown or 0.0) < actor.job.pace):
+            is_faster = (order.slowdown or 0.0) < actor.job.pace
+            may_probe = actor.job.holds_probes and not order.holds_probes
+            if self._may_order(job_id, draws_more=is_faster or may_probe):
                 actor.tell(order)
 
     def _begin(self, facts: Sequence[Fact]) -> None:

@@ -150,8 +150,8 @@ class Jobs:
             if outbox := self._outboxes.get(number):
                 outbox.end(ending)
 
-    def _may_order(self, job_id: str, *, is_faster: bool) -> bool:
-        return self.ownership is None or self.ownership.may_pace(job_id, is_faster=is_faster)
+    def _may_order(self, job_id: str, *, draws_more: bool) -> bool:
+        return self.ownership is None or self.ownership.may_pace(job_id, draws_more=draws_more)
 
     def all(self) -> list[JobActor]:
         """Every job's, by name."""

@@ -92,8 +92,8 @@ class Ownership:
         self._defects: dict[str, str] = {}  # by job that could not be taken up, why
         self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
-        self._is_gathering = True  # jobs that the policies cover, once this replica keeps those
-        self._kept_since_s = 0.0  # likewise, by the loop's clock
+        self._is_gathering = True  # since the policies were taken, of jobs that they cover some may be elsewhere
+        self._kept_since_s = 0.0  # when the policies were taken, by the loop's clock
 
     @property
     def address(self) -> str:
@@ -115,14 +115,20 @@ class Ownership:
         self.check()
         return job_id in self.epochs
 
-    def may_pace(self, job_id: str, *, is_faster: bool) -> bool:
-        """Whether a job may be asked for another pace here: where the policies are kept, or cover it nowhere.
+    def may_pace(self, job_id: str, *, draws_more: bool) -> bool:
+        """Whether this replica may give a job an order of its policies, if there are any.
 
-        The jobs that they cover come here one by one, and draw power before they do: none becomes faster meanwhile.
+        A replica without the policies gives none to a job that they cover. A replica that has just taken the policies
+        over gets the jobs that they cover one by one: until all are here, their power is unknown, and no job may draw
+        more.
+
+        Args:
+            job_id: Its name.
+            draws_more: Whether the order makes it faster, or allows it probes at full clocks.
         """
         if NO_JOB not in self.epochs:
             return not self._is_covered(job_id)
-        return not (is_faster and self._is_gathering)
+        return not (draws_more and self._is_gathering)
 
     def check(self) -> None:
         """Give up what this replica, which was stopped perhaps, may have lost: before anything is said of its jobs."""
@@ -336,7 +342,7 @@ class Ownership:
         if self.owns(NO_JOB):
             covered = [job_id for job_id in jobs if self._is_covered(job_id)]
             await self._claim_orphans(covered)
-            # Others that live have given theirs up by now, at a look of their own.
+            # Within two looks all other living replicas have handed theirs over, and the survey lists them.
             self._is_gathering &= bool(covered) or self._surveyed_s < self._kept_since_s + 2 * BEAT_S
         free = [job_id for job_id in jobs if not self._is_covered(job_id)]
         own = [job_id for job_id in free if self._falls_to(job_id) == self.address]
