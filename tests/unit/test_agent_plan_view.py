@@ -1,6 +1,7 @@
 """Tables of all pipelines, and of one pipeline beside them."""
 
 from array import array
+from dataclasses import replace
 
 from perseus_dist.agent.following.plan_view import PlanView
 from perseus_dist.messages.from_planner import PlanTable, Switch
@@ -107,3 +108,22 @@ def test_a_switch_waits_for_a_table_of_ones_own() -> None:
     assert follow(plan, 4) is None
     plan.apply_table(table(4, 3), 8)
     assert plan.row(9).clocks_mhz == (1004, 1004)
+
+
+def test_another_bound_of_the_switch_in_force_counts_from_the_next_iteration_on() -> None:
+    plan = view(table(3))
+    loose = Switch(table_revision=3, point=0, effective_iteration=4, switch_revision=2, deadline_s=9.0)
+    plan.apply_switch(loose, 5)
+    plan.apply_switch(replace(loose, deadline_s=1.25), 7)
+    rows = [plan.row(iteration) for iteration in (7, 8)]
+    assert [row.deadline_s for row in rows] == [9.0, 1.25]
+    assert rows[0] == replace(rows[1], deadline_s=9.0), "the same clocks"
+
+
+def test_another_bound_of_a_switch_to_come_leaves_it_its_iteration() -> None:
+    plan = view(table(3))
+    assert follow(plan, 3) == 1003
+    later = Switch(table_revision=3, point=0, effective_iteration=9, switch_revision=2, deadline_s=9.0)
+    plan.apply_switch(later, 5)
+    plan.apply_switch(replace(later, deadline_s=1.25), 6)
+    assert [plan.row(iteration).deadline_s for iteration in (6, 8, 9)] == [0.0, 0.0, 1.25]

@@ -32,6 +32,7 @@ from perseus_dist.planner.lifecycle.events import (
     Log,
     PaceSet,
     Persist,
+    Send,
     SendTable,
     StragglerCleared,
     StragglerReported,
@@ -108,6 +109,23 @@ def test_a_switch_tells_the_deadline_if_there_is_one(target: Target, deadline_s:
     assert made.switch is not None
     told = switch_for(made, made.switch, 1)
     assert (told.table_revision, told.point, told.deadline_s) == (11, 2, deadline_s)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_ranks_hear_once_of_a_bound_that_changes_no_plan_and_nothing_begins_anew(*, is_kept: bool) -> None:
+    fleet = fleet_enforcing()
+    fleet.tell(TargetSet(target=Target(deadline_s=9.0)))
+    fleet.iterate(3)
+    loose = [fleet.switch(rank) for rank in range(fleet.job.num_ranks)]
+    guard, num_enforced = fleet.job.enforcement.guard.guard, len(fleet.job.measured.enforced)
+    first_iteration = guard.first_iteration
+    fleet.job.chosen_target = TargetChosen(target=Target(deadline_s=1.25), by_operator=True)
+    fleet.job.detection.keeps_switch = is_kept
+    sent = [effect for effect in decide(fleet.job, NOW_S, "why") if isinstance(effect, Send)]
+    assert [one.message for one in sent] == [replace(one, deadline_s=1.25) for one in loose if one is not None]
+    assert len(sent) == fleet.job.num_ranks
+    assert (guard.first_iteration, len(fleet.job.measured.enforced)) == (first_iteration, num_enforced)
+    assert of_type(decide(fleet.job, NOW_S, "why"), Send) == []
 
 
 # ---- what is worth a switch ------------------------------------------------------------------------------------------

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from perseus_dist.planner.job.facts.decisions import SwitchDecided
 from perseus_dist.planner.job.guard_watch import GuardWatch
 
+SwitchBounds = tuple[float, float, bool]
+"""``max_slowdown``, ``deadline_s`` and ``is_waiting`` of a ``Switch``."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Enforcement:
@@ -22,6 +25,7 @@ class Enforcement:
         dropped_reference_s: [s] an iteration at full clocks when it was dropped for a drift last; None as above.
         overrun: Share by which a plan of the table in force takes longer than a slower target allows, as measured; a
             plan is chosen that is so much faster.
+        sent_bounds: What ranks were told with the switch last; None before.
         measured_at_s: [s] when the guard's reference was measured last, by a probe or as clocks were released.
     """
 
@@ -33,6 +37,7 @@ class Enforcement:
     dropped: dict[int, float] = field(default_factory=dict)
     dropped_reference_s: float | None = None
     overrun: float = 0.0
+    sent_bounds: SwitchBounds | None = None
     measured_at_s: float = -math.inf
 
     def forget_drifts(self) -> None:

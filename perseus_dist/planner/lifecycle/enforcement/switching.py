@@ -10,6 +10,7 @@ from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
 from perseus_dist.planner.job.facts.decisions import StragglerKnown, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.facts.plans import StragglerPlanReady
 from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.enforcement import SwitchBounds
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose, target_text, unmet_deadline
@@ -85,7 +86,7 @@ def switch_for(job: Job, decided: SwitchDecided, dp_rank: int) -> Switch:
 
 
 def _switches_for(job: Job, decided: SwitchDecided, dp_ranks: Iterable[int]) -> list[Switch]:
-    slowdown, waits = max_slowdown(job), is_waiting(job, decided)  # once for all: there may be a thousand
+    slowdown, deadline_s, waits = _bounds(job, decided)  # once for all: there may be a thousand
     return [
         Switch(
             table_revision=decided.revision_of(dp_rank),
@@ -93,11 +94,32 @@ def _switches_for(job: Job, decided: SwitchDecided, dp_ranks: Iterable[int]) -> 
             effective_iteration=decided.effective_iteration,
             switch_revision=decided.switch_revision,
             max_slowdown=slowdown,
-            deadline_s=job.target.deadline_s or 0.0,
+            deadline_s=deadline_s,
             is_waiting=waits,
         )
         for dp_rank in dp_ranks
     ]
+
+
+def _bounds(job: Job, decided: SwitchDecided) -> SwitchBounds:
+    return max_slowdown(job), job.target.deadline_s or 0.0, is_waiting(job, decided)
+
+
+def _send_switch(job: Job, decided: SwitchDecided) -> list[Effect]:
+    """The switch in force, for every rank that is attached."""
+    job.enforcement.sent_bounds = _bounds(job, decided)
+    messages = _switches_for(job, decided, range(len(decided.points)))
+    return [
+        Send(stream=stream, message=messages[job.members.ranks[rank].rank.dp_rank])
+        for stream, rank in job.members.rank_of_stream.items()
+    ]
+
+
+def _resend_bounds(job: Job) -> list[Effect]:
+    """The switch in force once more, if the target allows another time under it: an agent judges by that alone."""
+    if job.switch is None or _bounds(job, job.switch) == job.enforcement.sent_bounds:
+        return []
+    return _send_switch(job, job.switch)
 
 
 def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine: bool = False) -> list[Effect]:
@@ -121,7 +143,7 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         kept = _without_held_plans(job, job.switch)
         stays = "the switch" if kept == job.switch else "all else"
         sentence = f"{why}: {stays} stays until it is known again who is slow"
-        return _switch(job, kept, now_s, sentence) if force else [Log(sentence=sentence)]
+        return _switch(job, kept, now_s, sentence) if force else [Log(sentence=sentence), *_resend_bounds(job)]
     choice = choose(job)
     wanted = SwitchDecided(
         table_revision=job.plan.revision,
@@ -137,7 +159,7 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
     if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
         # The same clocks may have another reason: what an operator reported is not what full clocks take.
         job.measured.saving.plans.begin(effective_iteration(job, now_s), job.switch.directives, followed_plan(job))
-        return [Log(sentence=f"{why}: {choice.sentence}, as before")]
+        return [Log(sentence=f"{why}: {choice.sentence}, as before"), *_resend_bounds(job)]
     return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
 
 
@@ -232,15 +254,11 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
             continue
         if job.detection.watch is not None:
             job.detection.watch.change_plan(dp_rank, effective)
-    messages = _switches_for(job, decided, range(len(decided.points)))
     return [
         Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),
         Persist(facts=(decided,)),
         *tables,
-        *(
-            Send(stream=stream, message=messages[job.members.ranks[rank].rank.dp_rank])
-            for stream, rank in job.members.rank_of_stream.items()
-        ),
+        *_send_switch(job, decided),
     ]
 
 
