@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = [
+    "aimed_signals",
     "leftovers",
     "file_leftovers",
     "longest_first",

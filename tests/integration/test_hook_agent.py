@@ -25,7 +25,8 @@ from perseus_dist.boundaries.reader import BoundaryReader
 start = AgentStart.from_json(sys.stdin.buffer.read())
 reader = BoundaryReader(start.ring_fd, start.doorbell_fd)
 seen = []
-open("{folder}/agent_started", "w").write(str(os.getpid()))
+open("{folder}/agent_started.tmp", "w").write(str(os.getpid()))
+os.rename("{folder}/agent_started.tmp", "{folder}/agent_started")  # whole from the moment on that it is there
 ends = [start.trainer_pidfd, start.trainer_image_fd]
 while not select.select(ends, [], [], 0)[0]:
     select.select([start.doorbell_fd, *ends], [], [])
@@ -63,8 +64,12 @@ def wait_for(name):
     while not (folder / name).exists():
         time.sleep(0.01)
 
+def write_pid(name):
+    (folder / f"{{name}}.tmp").write_text(str(os.getpid()))
+    (folder / f"{{name}}.tmp").rename(folder / name)
+
 wait_for("agent_started")
-agent_pid = int((folder / "agent_started").read_text() or 0)
+agent_pid = int((folder / "agent_started").read_text())
 hook.iteration_begin(1)
 {body}
 """
@@ -78,7 +83,10 @@ def run_trainer(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 
     def run(body: str, schedule_tokens: int = 1) -> subprocess.Popen[str]:
         script = TRAINER.format(body=body, schedule_tokens=schedule_tokens)
-        return subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        # In a group of its own: a signal to another process than was meant ends no more than this one.
+        return subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, process_group=0
+        )
 
     return run
 
@@ -119,7 +127,7 @@ if os.fork() == 0:
     assert not hook.enabled
     hook.begin("child")
     hook.close()
-    (folder / "child").write_text(str(os.getpid()))
+    write_pid("child")
     time.sleep(60)
     os._exit(0)
 wait_for("child")
@@ -139,7 +147,7 @@ def test_a_trainer_that_runs_another_program_is_seen_although_a_forked_child_liv
 ) -> None:
     body = """
 if os.fork() == 0:
-    (folder / "child").write_text(str(os.getpid()))
+    write_pid("child")
     time.sleep(60)
     os._exit(0)
 wait_for("child")
