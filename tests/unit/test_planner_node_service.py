@@ -1,7 +1,7 @@
 """A node relay's stream over real gRPC: an agent's fault ends its channel alone, the fault of the relay the stream."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -128,35 +128,71 @@ class Claim:
         await self.made.wait()
 
 
+class Channels:
+    """Those of one relay, at a replica that looks for an agent's job by ``ownership``."""
+
+    def __init__(self, ownership: object, numbers: Iterable[int]) -> None:
+        worker: Any = SimpleNamespace(expected_s=lambda _request: None)
+        self.jobs = Jobs(Store(None), worker, Policy(), Counters())
+        self.jobs.ownership = ownership  # type: ignore[assignment]
+        self.open: dict[int, Any] = {}
+        self._written: list[bytes] = []
+        guard: Any = RpcGuard(access=Access(OPERATOR_TOKEN), needs_token=True, counters=self.jobs.counters)
+        outbox, relay = (
+            NodeOutbox(self._write, pytest.fail, asyncio.Semaphore(1)),
+            Caller(token_sha256="", is_operator=False),
+        )
+        for number in numbers:
+            node_service._Channel(number, OPERATOR_TOKEN, self.jobs, guard, relay, outbox, self.open)
+
+    async def _write(self, data: bytes) -> None:
+        self._written.append(data)
+
+    @property
+    def ended(self) -> list[tuple[Sequence[int], Ended]]:
+        """What the relay was told of those that the planner ended."""
+        frames = [one for data in self._written for one in decode_node_reply(data)]
+        return [(numbers, frame) for numbers, frame in frames if isinstance(frame, Ended)]
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
 def test_an_agent_that_has_attached_is_waited_for_however_long_its_job_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(node_service, "ATTACH_TIMEOUT_S", 0.0)
 
     async def test() -> None:
-        worker: Any = SimpleNamespace(expected_s=lambda _request: None)
-        jobs, claim = Jobs(Store(None), worker, Policy(), Counters()), Claim()
-        jobs.ownership = claim  # type: ignore[assignment]
-        guard: Any = RpcGuard(access=Access(OPERATOR_TOKEN), needs_token=True, counters=jobs.counters)
-        written: list[bytes] = []
-
-        async def write(data: bytes) -> None:
-            written.append(data)
-
-        outbox = NodeOutbox(write, pytest.fail, asyncio.Semaphore(1))
-        relay, channels = Caller(token_sha256="", is_operator=False), dict[int, Any]()
-        for number in (1, 2):
-            node_service._Channel(number, OPERATOR_TOKEN, jobs, guard, relay, outbox, channels)
-        channels[1].receive(encode_agent_message(ATTACH))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert [*channels] == [1], "nothing has come of the other"
+        claim = Claim()
+        channels = Channels(claim, (1, 2))
+        channels.open[1].receive(encode_agent_message(ATTACH))
+        await channels.settle()
+        assert [*channels.open] == [1], "nothing has come of the other"
         claim.made.set()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert jobs.num_streams == 1
-        channels[1].close()
-        jobs.close()
+        await channels.settle()
+        assert channels.jobs.num_streams == 1
+        channels.open[1].close()
+        channels.jobs.close()
+
+    asyncio.run(test())
+
+
+def test_an_agent_whose_job_cannot_be_looked_for_is_refused_and_does_not_wait() -> None:
+    class Defect(Claim):
+        async def ensure(self, _job_id: str) -> None:
+            raise ZeroDivisionError
+
+    async def test() -> None:
+        channels = Channels(Defect(), (1,))
+        channels.open[1].receive(encode_agent_message(ATTACH))
+        await channels.settle()
+        ((numbers, ended),) = channels.ended
+        assert ([*numbers], ended.code) == ([1], grpc.StatusCode.INTERNAL.value[0])
+        assert ended.reason == "the planner failed at this message; its log says how"
+        assert not channels.open
+        channels.jobs.close()
 
     asyncio.run(test())
 

@@ -181,6 +181,18 @@ def test_a_node_whose_gpus_are_left_out_is_not_shown_as_one_without_ranks(monkey
     assert "No rank is attached there now." not in section
 
 
+def test_a_node_whose_gpus_are_left_out_takes_no_place_of_those_without_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("MAX_GPUS", "MAX_IDLE"):
+        monkeypatch.setattr(f"perseus_dist.planner.web.views.nodes.{bound}", 1)
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    job.members.ranks = {0: attached(0), 1: attached(1)}  # the second one on node b
+    caller = Caller(token_sha256="", is_operator=False)
+    document = nodes_document([job], [ConnectedNode(host=host, findings=(), relay=caller) for host in "bz"])
+    assert [node["host"] for node in document["nodes"]] == ["a", "b", "z"]
+    assert document["num_idle_left_out"] == 0
+    assert [node["host"] for node in nodes_document([job], [])["nodes"]] == ["a", "b"], "with a relay or without"
+
+
 def test_nodes_without_ranks_are_there_while_their_relay_is() -> None:
     job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
     job.members.ranks = {0: attached(0)}  # on node a

@@ -60,7 +60,7 @@ class BudgetState:
         shares: Of the jobs that it covers, by name.
         least_w: [W] that they draw at their slowest.
         unknown: Jobs that it covers whose power nothing is known of, and which are not counted.
-        slowdown_bound: Lower bound of the weighted slowdown within the cap; None without a cap.
+        slowdown_bound: Lower bound of the weighted slowdown within the cap; None without a cap or without a job.
     """
 
     budget: BudgetSet

@@ -86,7 +86,7 @@ STREAMS = Family("perseus_streams", Kind.COUNTER, "Agents' streams begun.")
 STORE_FAILURES = Family(
     "perseus_store_failures",
     Kind.COUNTER,
-    "Commits that were not stored: disk or database refused, or another replica has the job.",
+    "Commits that disk or database did not take.",
 )
 OWNED_JOBS = Family("perseus_owned_jobs", Kind.GAUGE, "Jobs that this one of several replicas owns.")
 TAKEOVERS = Family(

@@ -80,7 +80,7 @@ class Budgets:
         self.evaluate()
 
     def forget(self) -> None:
-        """Begin anew without policies, which another replica keeps from now on: jobs stay at their paces."""
+        """Begin anew without policies, which this replica no longer keeps: jobs stay at their paces."""
         self._begin(())
 
     @property

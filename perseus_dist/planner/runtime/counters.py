@@ -18,7 +18,7 @@ class Counters:
         streams: Agents' streams that were begun.
         plans: Plans, by outcome.
         planning: From the request of a plan to its answer.
-        store_failures: Commits that were not stored: disk or database refused, or another replica has the job.
+        store_failures: Commits that disk or database did not take.
         loop_lag_s: How late the event loop was at its latest tick.
         tick_failures: Ticks of a job that raised, which is a defect.
     """

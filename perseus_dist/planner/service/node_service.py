@@ -184,8 +184,8 @@ class _Channel:
         """Receive what waits, once the job is known to be here."""
         try:
             await located
-        except RefusalError as error:
-            self._refuse(error)
+        except Exception as error:
+            self._end_by(error)
             return
         finally:
             self._locating = None
@@ -217,14 +217,19 @@ class _Channel:
         """Handle a message of one agent; its failure ends its channel alone."""
         try:
             handle(*arguments)
-        except RefusalError as error:
-            self._refuse(error)
-        except InvalidMessageError as error:
-            self._refuse(invalid(error))
-        except Exception:
-            _log.exception("a message by way of a node relay failed")
-            why = "the planner failed at this message; its log says how"
-            self._refuse(RefusalError(grpc.StatusCode.INTERNAL, why))
+        except Exception as error:
+            self._end_by(error)
+
+    def _end_by(self, error: Exception) -> None:
+        match error:
+            case RefusalError():
+                self._refuse(error)
+            case InvalidMessageError():
+                self._refuse(invalid(error))
+            case _:
+                _log.error("a message by way of a node relay failed", exc_info=error)
+                why = "the planner failed at this message; its log says how"
+                self._refuse(RefusalError(grpc.StatusCode.INTERNAL, why))
 
     def _refuse(self, refusal: RefusalError) -> None:
         self._guard.record("Attach", self._identity or "unknown", self._peer, refusal)

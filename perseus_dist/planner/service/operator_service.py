@@ -72,7 +72,8 @@ class OperatorService:
         """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it.
 
         Raises:
-            RefusalError: The planner ends; or the job is at another replica from now on, which the refusal names.
+            RefusalError: The planner ends, the caller may no longer see the job, or the job is at another replica from
+                now on, which the refusal names, or at none until it can be stored.
         """
         caller = self._called("WatchJob", context)
         request = parse(pb.WatchJobRequest, data)

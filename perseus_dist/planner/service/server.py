@@ -99,8 +99,8 @@ class ServerConfig:
             and, if ``embedded``, ``token``; what other nodes need of a ``share`` is in ``shared``.
         embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
             If that process has died, this file and the database have no other owner: the planner removes them.
-        parent: Process id of the one that started an ``embedded`` planner; None: of the parent as ``serve`` begins,
-            which is another one where the one that started the planner has died by then.
+        parent: Process id of the one that started an ``embedded`` planner. None takes the parent as ``serve`` begins,
+            which is another process where the one that started the planner has died by then.
         cache: The job's profile and plans outlive the planner in this file; needs ``job_id``.
         job_id: Of the one job of an embedded planner.
         share: Host where the ranks of a job on several nodes have met: an embedded planner listens on this node's

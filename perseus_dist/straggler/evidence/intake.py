@@ -71,7 +71,7 @@ class Intake:
         """Take note of one rank's iteration.
 
         Returns:
-            Empty, or why it was refused; a refused report still shows where training is.
+            Empty, or why it was refused. A refused report from another place in training shows where that goes on.
         """
         if refusal := refusal_of_iteration(seen, self._num_kinds, self._policy.max_ratio):
             self.refused["impossible"] += 1

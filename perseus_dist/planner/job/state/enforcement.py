@@ -25,7 +25,7 @@ class Enforcement:
         dropped_reference_s: [s] an iteration at full clocks when it was dropped for a drift last; None as above.
         overrun: Share by which a plan of the table in force takes longer than a slower target allows, as measured; a
             plan is chosen that is so much faster.
-        sent_bounds: What ranks were told with the switch last; None before.
+        sent_bounds: Those that ranks were sent last with the switch; None before.
         measured_at_s: [s] when the guard's reference was measured last, by a probe or as clocks were released.
     """
 

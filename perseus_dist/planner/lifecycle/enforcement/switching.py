@@ -44,7 +44,7 @@ def iteration_time_s(job: Job) -> float | None:
 
 
 def expected_time_s(job: Job) -> float | None:
-    """[s] the same, or before the run's first whole iteration what the plan that was kept says."""
+    """[s] as ``iteration_time_s``; before the run's first whole iteration, the fastest plan's time."""
     time_s = iteration_time_s(job)
     return job.plan.summary.fastest_ps / PS_PER_S if time_s is None and job.plan is not None else time_s
 
@@ -116,7 +116,7 @@ def _send_switch(job: Job, decided: SwitchDecided) -> list[Effect]:
 
 
 def _resend_bounds(job: Job) -> list[Effect]:
-    """The switch in force once more, if the target allows another time under it: an agent judges by that alone."""
+    """The switch in force once more, if what agents judge it by has changed: slowdown, deadline, whether any waits."""
     if job.switch is None or _bounds(job, job.switch) == job.enforcement.sent_bounds:
         return []
     return _send_switch(job, job.switch)

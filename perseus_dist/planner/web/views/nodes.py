@@ -59,7 +59,8 @@ def nodes_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> d
                 continue
             shown += 1
             gpus[host].append(_gpu(job.job_id, rank, state))
-    idle = sorted(relays - {*gpus, *left})
+    idle = sorted(relays - {*gpus, *left, *not_shown})
+    hosts = {*gpus, *left, *sorted(not_shown)[:MAX_IDLE], *idle[:MAX_IDLE]}
     nodes = [
         {
             "host": host,
@@ -71,7 +72,7 @@ def nodes_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> d
             "left": () if of_host else sorted(left[host])[:MAX_LEFT],
             "has_relay": host in relays,
         }
-        for host in sorted({*gpus, *left, *idle[:MAX_IDLE]})
+        for host in sorted(hosts)
         for of_host in (gpus.get(host, []),)
     ]
     return {"nodes": nodes, "num_left_out": left_out, "num_idle_left_out": len(idle[MAX_IDLE:])}
