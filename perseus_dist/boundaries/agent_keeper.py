@@ -1,7 +1,8 @@
 """Replacing an agent that was killed: without one, no process releases its clock.
 
 A daemon thread of the trainer sleeps until the agent ends, so that a boundary costs nothing more. An agent that has
-finished, or cannot use its input (status 0 or 2), is not replaced; one that crashed or was killed is.
+finished (status 0), or has ended by an error that it names (status 2), at its start or later, is not replaced. One that
+crashed or was killed is.
 """
 
 import logging
@@ -18,7 +19,7 @@ _LONGEST_KILLED_S = 2.0
 _LONGEST_S = 60.0
 _STEADY_S = 60.0  # one that has lived this long has not died of what it is
 _FAST_RESTARTS = 8
-_FINAL_CODES = (0, 2)  # it has finished, or cannot use what it was given
+_FINAL_CODES = (0, 2)  # it has finished, or ended by an error that it names
 _NEVER_STARTED = -1
 
 

@@ -358,7 +358,8 @@ def run_agent(text: bytes) -> int:
     """Run an agent by what its trainer wrote on standard input.
 
     Returns:
-        The exit code: 0, or 2 after one line on standard error where the trainer gave what cannot be used.
+        The exit code: 0; or 2, after one line on standard error, where the trainer gave what cannot be used, or where
+        files, sockets or devices failed, also in mid-run.
     """
     level = logging.DEBUG if os.environ.get("PERSEUS_LOG") == "debug" else logging.INFO
     logging.basicConfig(level=level, format="perseus agent: %(message)s")
