@@ -60,14 +60,14 @@ class Job:
         self.device: Device = Host()
         monkeypatch.setattr(hooks, "start_agent", lambda spec, **_: self.specs.append(spec))
 
-    def member(self, rank: int, options: PerseusOptions | None = None) -> JobMember:
+    def member(self, rank: int, options: PerseusOptions | None = None, *, first_join: int = 0) -> JobMember:
         place = RankIdentity(
             rank=rank, pp_rank=rank, dp_rank=0, tp_rank=0, pp_size=2, dp_size=1, tp_size=1, local_rank=rank
         )  # fmt: skip
         framework = Framework(
             read_schedule=self._read_schedule, open_device=lambda: self.device, open_store=lambda: self.store
         )
-        return JobMember(place, options or PerseusOptions(), framework)
+        return JobMember(place, options or PerseusOptions(), framework, first_join=first_join)
 
     def members(self, monkeypatch: pytest.MonkeyPatch) -> tuple[JobMember, JobMember]:
         """Each counts its engines in a process of its own."""
@@ -174,6 +174,17 @@ def test_a_batch_that_keeps_changing_is_waited_for_longer_and_longer(job: Job) -
     assert joined == [0, 5 + 2, 15 + 4, 25 + 8]
     assert len({spec.job_id for spec in job.specs}) == 1
     first.close()
+
+
+@pytest.mark.parametrize(("changes_at", "joined"), [(5, 30), (29, 31), (40, 30)])
+def test_a_batch_that_changes_before_all_ranks_join_brings_that_no_nearer(
+    changes_at: int, joined: int, job: Job
+) -> None:
+    member = job.member(0, first_join=30)
+    for iteration in range(joined + 1):
+        job.num_microbatches = 4 + (iteration >= changes_at)
+        assert job.run(member) == (iteration == joined)
+    member.close()
 
 
 def test_what_rank_0_refuses_nobody_tries(

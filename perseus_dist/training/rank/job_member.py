@@ -48,7 +48,9 @@ _FIRST_BACKOFF = 2  # iterations; doubled at each change, so that a batch that g
 _MAX_BACKOFF = 1024
 _LASTING_BACKOFFS = 4  # for which content must have lasted, so that the next is planned as soon as the first was
 _MAX_JOIN_ATTEMPTS = 5  # at rank 0's word, an iteration apart; by what it promises, the second finds it
-_CLOSE_LOOKS = 32  # for the planner that rank 0 announces, an iteration apart; later ones are twice as far apart each
+# Looks for the planner that rank 0 announces, an iteration apart; after them, twice as far apart each time, up to
+# `_MAX_BACKOFF`.
+_CLOSE_LOOKS = 32
 _numbers = count()  # ranks make their engines in the same order
 
 
@@ -114,7 +116,8 @@ class JobMember:
         self._boundaries: OrderedBoundaries | None = None
         self._iteration = -1
         self._shape: object = None
-        self._join_iteration: int | None = first_join  # of all ranks, an iteration; None once this one never will
+        self._first_join = first_join
+        self._join_iteration: int | None = first_join  # at which all ranks join; None: this rank never will
         self._rejoin_backoff = _FIRST_BACKOFF
         self._changed_at = 0  # the iteration
         self._num_join_attempts = 0
@@ -227,7 +230,7 @@ class JobMember:
         if self._iteration - self._changed_at >= _LASTING_BACKOFFS * self._rejoin_backoff:
             self._rejoin_backoff = _FIRST_BACKOFF
         self._changed_at = self._iteration
-        self._join_iteration = max(self._iteration, 0) + self._rejoin_backoff
+        self._join_iteration = max(self._first_join, max(self._iteration, 0) + self._rejoin_backoff)
         self._rejoin_backoff = min(2 * self._rejoin_backoff, _MAX_BACKOFF)
         self._num_join_attempts = self._num_looks = self._next_look = 0
 
@@ -309,7 +312,9 @@ class JobMember:
             needs_planner = identity is not None and not identity.is_within_reach and identity.is_shared
             planner = announced_planner(store, own_key) if needs_planner else None
         except IdentityError as error:
-            _log.debug("perseus: rank %d takes no part: %s", self._place.rank, error)  # rank 0 has said it aloud
+            _log.debug(
+                "perseus: rank %d takes no part: %s", self._place.rank, error
+            )  # rank 0 or its planner has said it aloud
             self.close()
             return
         if needs_planner and planner is None:  # rank 0's is still starting
