@@ -26,7 +26,7 @@ def attach(
     """Put a pipeline schedule under Perseus: once it is made, before its first ``step``, on every rank.
 
     Never raises: where it cannot be, rank 0 says why, and training goes on at full clocks. A schedule that is attached
-    already stays as it is. ``PERSEUS_DISABLE=1`` makes it nothing.
+    already stays as it is; ``detach`` it first to attach it anew. ``PERSEUS_DISABLE=1`` makes it nothing.
 
     Args:
         schedule: Of ``torch.distributed.pipelining``: ``Schedule1F1B``, ``ScheduleGPipe``, or one that runs an order
@@ -59,7 +59,7 @@ def attach_by(
     attributes = getattr(schedule, "__dict__", {})
     before: Attachment | None = attributes.get(_ATTACHMENT)
     if before is not None:
-        if before.is_active:
+        if before.is_newest:  # as on all ranks: they number their members alike
             return before
         before.remove()
     attachment = attributes[_ATTACHMENT] = Attachment(schedule)

@@ -42,7 +42,7 @@ _BATCHES = ("arg_mbs", "kwarg_mbs", "target_mbs")  # of _step_microbatches
 _newest: "weakref.ref[Attachment] | None" = None  # of this process, whose one GPU has one clock
 
 _pace = JoinPace()
-_left_hooks: list[Callable[[], None]] = []  # of optimizers, for schedules that were collected: they do nothing any more
+_left_hooks: list[Callable[[], None]] = []  # remove hooks from optimizers of collected schedules; those do nothing
 
 
 class Attachment:
@@ -67,6 +67,11 @@ class Attachment:
     def is_active(self) -> bool:
         """Whether the schedule is under Perseus now."""
         return self._member is not None
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the process has attached no later schedule, the same on all ranks: also once this rank has failed."""
+        return _newest_in_place() is self
 
     def status(self) -> AgentStatus | None:
         """The agent's newest status, for a monitor of one's own; None where nothing is known yet."""
@@ -107,7 +112,7 @@ class Attachment:
         )
         member = self._member = JobMember(place, options, framework, first_join=_pace.next_wait())
         weakref.finalize(schedule, _close, member).atexit = False
-        if (earlier := _active()) is not None:
+        if (earlier := _newest_in_place()) is not None:
             earlier.supersede()
         _newest = seen
         self._replace(schedule, "_step_microbatches", self._run_schedule)
@@ -143,7 +148,7 @@ class Attachment:
 
     def detach(self) -> None:
         """As ``remove``, because the script says so: what it attaches next takes part at once."""
-        if self.is_active:
+        if self.is_newest:
             _pace.forget()
         self.remove()
 
@@ -159,9 +164,13 @@ class Attachment:
 
     def _run_schedule(self, call: Any) -> Any:
         """``_step_microbatches``, which ``step`` and ``eval`` both run."""
-        if self._is_in_schedule or not self.is_active:
+        if self._is_in_schedule:
             return call()
-        if not self._schedule._has_backward:  # noqa: SLF001 - all that tells eval() from step()
+        if self.is_newest and self._schedule._has_backward:  # noqa: SLF001 - all that tells step() from eval()
+            _pace.count_iteration()  # as on other ranks, also where this one has failed
+        if not self.is_active:
+            return call()
+        if not self._schedule._has_backward:  # noqa: SLF001 - as above
             return self._evaluate(call)
         self._begin_iteration(call)
         self._is_in_schedule = True
@@ -181,7 +190,7 @@ class Attachment:
     def _give_up_both(self, call: Any) -> Any:
         """Two schedules train in turns: the plan of one would leave the other whatever clock it set last."""
         self.remove()
-        if (other := _active()) is not None:
+        if (other := _newest_in_place()) is not None:
             other.remove()
             if self._rank == 0:
                 _log.warning("perseus: two schedules train in this process, on one GPU's clock: clocks are released")
@@ -244,7 +253,6 @@ class Attachment:
         self._end_iteration()  # where the optimizer has not stepped, which its order does not fit
         self._is_iterating = True
         self._tokens.begin_iteration()
-        _pace.count_iteration()
 
         def begin(member: JobMember) -> None:
             batches = [_argument(call, place, name) for place, name in enumerate(_BATCHES)]
@@ -288,10 +296,10 @@ def _argument(call: Any, place: int, name: str, default: Any = None) -> Any:
     return call.args[place] if place < len(call.args) else call.keywords.get(name, default)
 
 
-def _active() -> Attachment | None:
-    """The one that takes part in this process."""
+def _newest_in_place() -> Attachment | None:
+    """The one whose schedule this process trains, unless it was removed. Ranks alike, whichever has failed alone."""
     newest = None if _newest is None else _newest()
-    return newest if newest is not None and newest.is_active else None
+    return newest if newest is not None and newest._put_back else None  # noqa: SLF001 - its module
 
 
 def _close(member: JobMember) -> None:

@@ -6,7 +6,7 @@ _LASTING_WAITS = 4  # for which a member must have trained, so that the next one
 
 
 class JoinPace:
-    """Of one process. All ranks make their members alike, so that these wait for as many iterations on all of them.
+    """Of one process. Ranks count alike, also those whose member has failed, so all wait equally long.
 
     A script may make its schedule anew for each step: then only the first one starts agents.
     """
@@ -27,7 +27,7 @@ class JoinPace:
         """Iterations that a new member is to train before it joins."""
         if self._num_iterations >= _LASTING_WAITS * max(self._wait, _FIRST_WAIT):
             self._wait = 0
-        elif self._num_iterations:  # else nothing was started for it
+        elif self._num_iterations:  # one that never trained does not count
             self._wait = min(2 * self._wait or _FIRST_WAIT, _MAX_WAIT)
         self._num_iterations = 0
         return self._wait
