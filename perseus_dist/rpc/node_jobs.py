@@ -4,8 +4,9 @@
  <state folder>/jobs/<boot id>-<random>.json     an entry: {"job": ..., "host": ..., "rendezvous": "/tmp/perseus-..."}
  <rendezvous>/perseus-planner-<job>.json         {"address": ..., "token": ..., "pid": ...}, mode 0600, and where
                                                  other nodes take part {"shared": {"address": ..., "certificate": ...}}
- <rendezvous>/planner-<random>/planner.sqlite*   what the planner must remember
- <rendezvous>/planner-<random>/shared.json, operator-token    where other nodes find it, and what they show
+ <rendezvous>/planner-<hash of the job's name>-<random>/
+   planner.sqlite*                               what the planner must remember
+   shared.json, operator-token                   where other nodes find it, and what they show
 ```
 
 The agent that embeds the planner, and the planner itself, hold a shared lock on the rendezvous folder. The kernel drops
@@ -164,13 +165,15 @@ def sweep_dead_jobs() -> None:
     """
     with suppress(OSError, PerseusError):
         for entry, job in _entries():
-            is_seen = _is_seen(job.rendezvous)
-            _sweep_folder(job.rendezvous)
-            if not _is_held(job.rendezvous) and (is_seen or time.time() > entry.stat().st_mtime + _UNSEEN_S):
-                entry.unlink(missing_ok=True)
+            with suppress(OSError):  # another process sweeps at the same time
+                is_seen = _is_seen(job.rendezvous)
+                _sweep_folder(job.rendezvous)
+                if not _is_held(job.rendezvous) and (is_seen or time.time() > entry.stat().st_mtime + _UNSEEN_S):
+                    entry.unlink(missing_ok=True)
         for path in Path(tempfile.gettempdir()).glob(f"{RENDEZVOUS_PREFIX}*"):
             if _RENDEZVOUS.fullmatch(path.name):
-                _sweep_folder(path)
+                with suppress(OSError):
+                    _sweep_folder(path)
 
 
 def _entries_folder() -> Path:
@@ -249,7 +252,8 @@ def sweep_state(name: str | Path, parent: int | None = None) -> None:
         try:
             for file in os.listdir(descriptor):  # noqa: PTH208 - likewise
                 if _STATE_FILE.fullmatch(file):
-                    os.unlink(file, dir_fd=descriptor)
+                    with suppress(OSError):  # another process sweeps at the same time, or the planner itself ends
+                        os.unlink(file, dir_fd=descriptor)
         finally:
             os.close(descriptor)
         os.rmdir(name, dir_fd=parent)

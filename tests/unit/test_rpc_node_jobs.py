@@ -131,6 +131,34 @@ def test_a_sweep_removes_what_a_killed_job_left_and_nothing_else(tmp_path: Path)
     assert not living.exists()
 
 
+def test_two_sweeps_at_once_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each folder the other one has removed the first file, and an entry of a folder that neither can see."""
+    for name in ("first", "second"):
+        Owner(tmp_path / name, name, "1").kill()
+    entries = tmp_path / "state" / "perseus-dist" / "jobs"
+    unseen = register_job("unseen", tmp_path / "gone")
+    unseen.rename(unseen.with_name(f"{node_jobs._boot_id()}-.json"))  # the first one
+    listdir, is_held = os.listdir, node_jobs._is_held
+
+    def remove_first(folder: int | Path) -> list[str]:
+        names = listdir(folder)
+        if isinstance(folder, int) and names[0].startswith("planner.sqlite"):
+            os.unlink(names[0], dir_fd=folder)
+        return names
+
+    def remove_entry(folder: Path) -> bool:
+        if folder.name == "gone":
+            for entry in entries.glob("*-.json"):
+                entry.unlink()
+        return is_held(folder)
+
+    monkeypatch.setattr(os, "listdir", remove_first)
+    monkeypatch.setattr(node_jobs, "_is_held", remove_entry)
+    sweep_dead_jobs()
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert list(entries.iterdir()) == []
+
+
 def test_a_sweep_follows_no_links(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
