@@ -1,7 +1,8 @@
 """Jobs of this node that embed their planner: how operators find them by name, and what a killed job leaves behind.
 
 ```
- <state folder>/jobs/<boot id>-<random>.json     an entry: {"job": ..., "host": ..., "rendezvous": "/tmp/perseus-..."}
+ <state folder>/jobs/<boot id>-<random>.json     an entry: {"job": ..., "host": ..., "rendezvous": "/tmp/perseus-...",
+                                                 "mounts": ...}, the last by newer versions
  <rendezvous>/perseus-planner-<job>.json         {"address": ..., "token": ..., "pid": ...}, mode 0600, and where
                                                  other nodes take part {"shared": {"address": ..., "certificate": ...}}
  <rendezvous>/planner-<hash of the job's name>-<random>/
@@ -142,7 +143,12 @@ def register_job(job_id: str, rendezvous: Path) -> Path:
     folder = _entries_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     entry = folder / f"{_boot_id()}-{secrets.token_hex(4)}.json"
-    document = {"job": job_id, "host": os.uname().nodename, "rendezvous": str(rendezvous.absolute())}
+    document = {
+        "job": job_id,
+        "host": os.uname().nodename,
+        "rendezvous": str(rendezvous.absolute()),
+        "mounts": _mounts(),
+    }
     replace_file(entry, json.dumps(document).encode())
     return entry
 
@@ -150,7 +156,7 @@ def register_job(job_id: str, rendezvous: Path) -> Path:
 def running_jobs() -> list[NodeJob]:
     """Jobs of this user on this node whose planner's owner lives, by name."""
     jobs = []
-    for _, job in _entries():
+    for _, job, _ in _entries():
         with _dead_folder(job.rendezvous) as descriptor:
             if descriptor is None and _is_seen(job.rendezvous):
                 jobs.append(job)
@@ -160,15 +166,16 @@ def running_jobs() -> list[NodeJob]:
 def sweep_dead_jobs() -> None:
     """Remove what killed jobs of this user have left: tokens, databases, rendezvous folders, entries. Never raises.
 
-    An entry whose rendezvous folder this process cannot see stays for a while: Slurm's ``job_container/tmpfs`` and
-    containers give each job a /tmp of its own, and share the home folder.
+    An entry whose rendezvous folder this process cannot see stays for a while, unless it was made where the same
+    folders are seen and the folder is gone: Slurm's ``job_container/tmpfs`` and containers give each job a /tmp of its
+    own, and share the home folder.
     """
     with suppress(OSError, PerseusError):
-        for entry, job in _entries():
+        for entry, job, sees_same in _entries():
             with suppress(OSError):  # another process sweeps at the same time
-                is_seen = _is_seen(job.rendezvous)
+                is_known = _is_seen(job.rendezvous) or (sees_same and _is_gone(job.rendezvous))
                 _sweep_folder(job.rendezvous)
-                if not _is_held(job.rendezvous) and (is_seen or time.time() > entry.stat().st_mtime + _UNSEEN_S):
+                if not _is_held(job.rendezvous) and (is_known or time.time() > entry.stat().st_mtime + _UNSEEN_S):
                     entry.unlink(missing_ok=True)
         for path in Path(tempfile.gettempdir()).glob(f"{RENDEZVOUS_PREFIX}*"):
             if _RENDEZVOUS.fullmatch(path.name):
@@ -180,16 +187,22 @@ def _entries_folder() -> Path:
     return default_state_dir() / "jobs"
 
 
-def _entries() -> Iterator[tuple[Path, NodeJob]]:
-    """Entries of this node, earlier boots included; other nodes may share the home folder."""
+def _entries() -> Iterator[tuple[Path, NodeJob, bool]]:
+    """Entries of this node, earlier boots included; other nodes may share the home folder.
+
+    Each with its job, and whether it was made by a process that sees the same folders as this one.
+    """
     with suppress(OSError, PerseusError):
         for path in sorted(_entries_folder().glob("*.json")):
             with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 if path.stat().st_uid != os.geteuid():
                     continue
                 found = json.loads(path.read_text(encoding="utf-8"))
-                if path.name.startswith(_boot_id()) or found["host"] == os.uname().nodename:
-                    yield path, NodeJob(job_id=str(found["job"]), rendezvous=Path(str(found["rendezvous"])))
+                is_boot, is_host = path.name.startswith(_boot_id()), found["host"] == os.uname().nodename
+                if is_boot or is_host:
+                    sees_same = is_boot and is_host and found.get("mounts") == (_mounts() or "unknown")
+                    job = NodeJob(job_id=str(found["job"]), rendezvous=Path(str(found["rendezvous"])))
+                    yield path, job, sees_same
 
 
 def _is_held(folder: Path) -> bool:
@@ -200,6 +213,16 @@ def _is_held(folder: Path) -> bool:
 def _is_seen(folder: Path) -> bool:
     with suppress(OSError):  # a folder above it may be closed to this process
         return folder.is_dir()
+    return False
+
+
+def _is_gone(folder: Path) -> bool:
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # as in _is_seen
+        return False
     return False
 
 
@@ -271,3 +294,11 @@ def _boot_id() -> str:
     with suppress(OSError):
         return _BOOT_ID.read_text(encoding="ascii").strip()
     return os.uname().nodename
+
+
+def _mounts() -> str:
+    """What tells processes of one boot apart that see different folders under one name; empty where that is unknown."""
+    with suppress(OSError):
+        namespace, root = Path("/proc/self/ns/mnt").stat(), Path("/").stat()
+        return f"{namespace.st_ino}-{root.st_dev}-{root.st_ino}"
+    return ""

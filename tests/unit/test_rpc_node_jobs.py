@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -207,14 +208,51 @@ def test_entries_of_an_earlier_boot_are_removed_and_those_of_other_nodes_stay(
     assert running_jobs() == []
 
 
-@pytest.mark.parametrize("boot", ["this one", "another's"])
+def test_an_entry_whose_folder_is_gone_where_it_would_be_seen_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "rendezvous"
+    Owner(folder, "gpt", "1").kill()
+    shutil.rmtree(folder)
+    sweep_dead_jobs()
+    assert list((tmp_path / "state" / "perseus-dist" / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("older", ["not", "on this machine", "where mounts are unknown"])
+def test_an_entry_whose_folder_is_perhaps_gone_stays(
+    older: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of an older version; and of a folder below one that is closed to this process, or on a mount that fails."""
+    entry = register_job("gpt", tmp_path / "rendezvous")
+    if older != "not":
+        if older == "where mounts are unknown":
+            monkeypatch.setattr(node_jobs, "_mounts", str)
+        document = json.loads(entry.read_text())
+        del document["mounts"]
+        entry.write_text(json.dumps(document))
+    else:
+        lstat = Path.lstat
+
+        def refused_lstat(path: Path) -> os.stat_result:
+            if path.name == "rendezvous":
+                raise PermissionError(13, "Permission denied")
+            return lstat(path)
+
+        monkeypatch.setattr(Path, "lstat", refused_lstat)
+    sweep_dead_jobs()
+    assert entry.exists()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [{"_mounts": "2-3-4"}, {"_boot_id": "another's"}, {"_mounts": ""}],
+    ids=["private folders", "another machine", "unknown"],
+)
 def test_an_entry_whose_folder_another_container_has_stays_for_a_month(
-    boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slurm gives each job its own /tmp; containers of several machines may also have one host name."""
     with monkeypatch.context() as patch:
-        if boot != "this one":
-            patch.setattr(node_jobs, "_boot_id", lambda: boot)
+        for name, value in elsewhere.items():
+            patch.setattr(node_jobs, name, lambda value=value: value)
         entry = register_job("gpt", tmp_path / "in-another-namespace")
     sweep_dead_jobs()
     assert entry.exists()
