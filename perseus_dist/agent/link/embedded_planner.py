@@ -49,7 +49,8 @@ class EmbeddedPlanner:
             is in it.
 
     Raises:
-        OSError, OutputError: The folder cannot be made or written to.
+        OSError, OutputError: The folder cannot be made or written to, or no process can be started. Lock, entry and
+            files are released and removed then.
     """
 
     def __init__(
@@ -62,28 +63,27 @@ class EmbeddedPlanner:
         cache: Path | None = None,
     ) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
-        self._lock = hold_rendezvous(self.folder)
-        found_by = _remove_predecessor(self.folder, spec.job_id) if is_continued else {}
-        sweep_dead_jobs()
-        self._entry = self._register(spec.job_id)
-        self._state = Path(tempfile.mkdtemp(prefix=state_prefix(spec.job_id), dir=self.folder))
-        for name, content in found_by.items():
-            replace_file(self._state / name, content, mode=0o600)
+        self._lock: int | None = None
+        self._entry: Path | None = None
+        self._state: Path | None = None
         self._address_file = address_file(self.folder, spec.job_id)
-        self._address_file.unlink(missing_ok=True)  # of an earlier run
-        self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
-        self._command += ["--parent", str(os.getpid())]
-        self._command += ["--address-file", str(self._address_file), "--state-dir", str(self._state)]
-        self._command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
-        self._command += ["--stragglers", spec.options.get("planner_stragglers", "act")]
-        if "planner_share" in spec.options:
-            self._command += ["--share", spec.options["planner_share"]]
-        if cache is not None:
-            self._command += ["--cache", str(cache), "--job", spec.job_id]
         self._num_restarts = 0
         self._restart_ns: int | None = None
         self._started_ns = now_ns
-        self._process = self._start()
+        try:
+            self._lock = hold_rendezvous(self.folder)
+            found_by = _remove_predecessor(self.folder, spec.job_id) if is_continued else {}
+            sweep_dead_jobs()
+            self._entry = self._register(spec.job_id)
+            state = self._state = Path(tempfile.mkdtemp(prefix=state_prefix(spec.job_id), dir=self.folder))
+            for name, content in found_by.items():
+                replace_file(state / name, content, mode=0o600)
+            self._address_file.unlink(missing_ok=True)  # of an earlier run
+            self._command = self._make_command(spec, state, cache)
+            self._process = self._start()
+        except BaseException:  # or operators would be told for the whole job that its planner is starting
+            self._clean_up()
+            raise
         self._is_running = True
 
     @property
@@ -127,7 +127,11 @@ class EmbeddedPlanner:
             self._process.kill()
             self._process.wait()
         self._remove_address()
-        shutil.rmtree(self._state, ignore_errors=True)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._state is not None:
+            shutil.rmtree(self._state, ignore_errors=True)
         with suppress(OSError):  # files of others are in it
             self.folder.rmdir()
         if self._entry is not None:
@@ -136,6 +140,18 @@ class EmbeddedPlanner:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _make_command(self, spec: RankSpec, state: Path, cache: Path | None) -> list[str]:
+        command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
+        command += ["--parent", str(os.getpid())]
+        command += ["--address-file", str(self._address_file), "--state-dir", str(state)]
+        command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
+        command += ["--stragglers", spec.options.get("planner_stragglers", "act")]
+        if "planner_share" in spec.options:
+            command += ["--share", spec.options["planner_share"]]
+        if cache is not None:
+            command += ["--cache", str(cache), "--job", spec.job_id]
+        return command
 
     def _start(self) -> "subprocess.Popen[bytes]":
         # The planner inherits the lock, so that the folder counts as held until agent and planner have both ended.
