@@ -39,11 +39,11 @@ def unix_address(path: str | Path) -> Iterator[str]:
 
 
 def is_socket_taken(path: Path) -> bool:
-    """Whether a process listens at a path; the socket of one that was killed is removed.
+    """Whether a process listens at a path, whatever program it is. A socket that refuses connections is removed.
 
     Raises:
         FileExistsError: Something else than a socket is there; it stays.
-        OSError: The path cannot be looked at, or another program's socket is there.
+        OSError: The path cannot be looked at, or a socket of another type than a stream is there.
     """
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):

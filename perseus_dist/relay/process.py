@@ -112,7 +112,7 @@ async def _announce(look: Callable[[], NodeHello], uplinks: Sequence[Uplink]) ->
 
 
 def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
-    """Bind the socket with its rights, so that there is no moment without them."""
+    """Bind the socket for its owner alone, then admit the group: at no moment may others connect."""
     path = config.socket_path.absolute()
     if len(os.fsencode(path)) > LONGEST_ADDRESS_BYTES:
         raise RelayError(f"--socket {path}: {len(os.fsencode(path))} bytes, expected at most {LONGEST_ADDRESS_BYTES}")
@@ -127,7 +127,7 @@ def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
         if is_socket_taken(path):
             taken = f"--socket {path}: another node relay listens there; name another path, or end that one"
             raise SocketTakenError(taken)
-        before = os.umask(0o177 if group is None else 0o117)
+        before = os.umask(0o177)  # the owner alone, until the group is set
         try:
             server.add_insecure_port(f"unix:{path}")
         finally:
@@ -143,6 +143,7 @@ def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
 def _give_to(path: Path, group: int) -> None:
     try:
         os.chown(path, -1, group)
+        path.chmod(0o660)
     except OSError:
         path.unlink(missing_ok=True)
         raise

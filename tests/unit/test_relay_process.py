@@ -50,6 +50,24 @@ def test_a_number_that_no_group_can_have_is_refused_before_the_relay_listens(gro
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("group", "mode"), [(None, 0o600), (str(os.getgid()), 0o660)])
+def test_a_group_comes_in_once_the_socket_is_its_own(
+    group: str | None, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, before = tmp_path / "relay.sock", []
+    chown = os.chown
+
+    def look_and_give(name: Path, user: int, group: int) -> None:
+        before.append(stat.S_IMODE(name.stat().st_mode))
+        chown(name, user, group)
+
+    monkeypatch.setattr(os, "chown", look_and_give)
+    config = RelayConfig(planners=("planner:1",), socket_path=path, group=group, look=look)
+    _listen(Server(), config)  # type: ignore[arg-type]
+    assert before == ([] if group is None else [0o600])
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
 def test_a_socket_that_cannot_be_given_to_the_group_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
