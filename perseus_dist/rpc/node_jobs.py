@@ -297,7 +297,7 @@ def _boot_id() -> str:
 
 
 def _mounts() -> str:
-    """What tells processes of one boot apart that see different folders under one name; empty where that is unknown."""
+    """Mount namespace and root of this process: others of its boot see the same folders there; empty if unknown."""
     with suppress(OSError):
         namespace, root = Path("/proc/self/ns/mnt").stat(), Path("/").stat()
         return f"{namespace.st_ino}-{root.st_dev}-{root.st_ino}"

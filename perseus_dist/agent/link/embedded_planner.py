@@ -81,7 +81,7 @@ class EmbeddedPlanner:
             self._address_file.unlink(missing_ok=True)  # of an earlier run
             self._command = self._make_command(spec, state, cache)
             self._process = self._start()
-        except BaseException:  # or operators would be told for the whole job that its planner is starting
+        except BaseException:  # or commands would report a planner that is starting, for the whole job
             self._clean_up()
             raise
         self._is_running = True
