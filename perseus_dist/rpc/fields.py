@@ -16,7 +16,7 @@ GRANULARITIES = ("instruction", "rank")
 _TROUBLES = (Level.WARN, Level.FAIL)
 
 _JOB_ID = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")  # browsers resolve . and ..
-_JOB_PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
+_JOB_PATTERN = re.compile(limits.JOB_PATTERN)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KIND = re.compile(r"[A-Z][A-Z_]{0,15}")
 

@@ -44,5 +44,6 @@ MAX_TIME_RATIO = 1e3
 MAX_TOKENS = 1e15  # of an iteration
 
 MAX_JOB_ID_LENGTH = 128
+JOB_PATTERN = rf"[A-Za-z0-9._*?-]{{1,{MAX_JOB_ID_LENGTH}}}"  # a regular expression: names, with wildcards
 MAX_NAME_LENGTH = 128
 MAX_SENTENCE_LENGTH = 1024

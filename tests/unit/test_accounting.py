@@ -401,6 +401,12 @@ def test_folders_behind_a_bound_are_said_to_be_left(tmp_path: Path, monkeypatch:
     assert skipped == []
 
 
+def test_the_command_says_how_far_down_it_searches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["accounting", "--help"])
+    assert f"up to {record_files.MAX_DEPTH} folders below" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_run_in_two_places_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -5,10 +5,9 @@ import re
 import sys
 
 from perseus_dist.cli.number_options import real, whole
-from perseus_dist.rpc.limits import MAX_JOB_ID_LENGTH, MAX_NAME_LENGTH, MAX_SIZE
+from perseus_dist.rpc.limits import JOB_PATTERN, MAX_JOB_ID_LENGTH, MAX_NAME_LENGTH, MAX_SIZE
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 
 dp_rank = whole(0, MAX_SIZE - 1, f"a data-parallel rank: 0, 1, 2, ..., {MAX_SIZE - 1}")
 """An argparse type."""
@@ -53,8 +52,9 @@ def name(text: str) -> str:
 
 def pattern(text: str) -> str:
     """An argparse type: a pattern of job names."""
-    if _PATTERN.fullmatch(text) is None:
+    if re.fullmatch(JOB_PATTERN, text) is None:
         raise argparse.ArgumentTypeError(
-            f"saw {text[:80]!r}, expected a job's name of A-Z a-z 0-9 . _ -, with * and ? as wildcards"
+            f"saw {text[:80]!r}, expected a job's name of 1 to {MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -, "
+            "with * and ? as wildcards"
         )
     return text
