@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _OF_RANK = re.compile(
     r"((?P<what>rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|((totals|simulated)-(?P<of>[0-9]+)\.json)"
 )
+_OF_JOB = (JOB_FILE, PROFILE_FILE, FRONTIER_FILE, EVENTS_FILE)
 _MAX_EVENTS_BYTES = 8 << 20
 _MAX_TOLD_AGAIN = 256
 
@@ -47,8 +48,8 @@ class ReportFolder:
         path: Made if it is missing.
         rank: Global; rank 0 also removes what was left of the whole job, and of ranks that this job does not have.
         num_ranks: Of this job.
-        is_continued: Lines of iterations and events are added to those of an agent of this rank that was killed. Other
-            files of the whole job begin anew: the planner tells their content again.
+        is_continued: Lines of iterations and events are added to those of an agent of this rank that was killed. Its
+            other files of the whole job stay until they are replaced.
     """
 
     def __init__(self, path: Path, *, rank: int, num_ranks: int, is_continued: bool = False) -> None:
@@ -116,9 +117,7 @@ class ReportFolder:
             rank, is_timeline = int(match["rank"] or match["of"]), match["what"] == "timeline"
             is_own = rank == self._rank and (is_timeline or not self._is_continued)
             return is_own or (self._rank == 0 and rank >= num_ranks)
-        if name == EVENTS_FILE:
-            return self._rank == 0 and not self._is_continued
-        return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE)
+        return self._rank == 0 and not self._is_continued and name in _OF_JOB
 
     def _try(self, write: Callable[[], object]) -> None:
         trouble = ""

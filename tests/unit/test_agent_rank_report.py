@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from builders import make_spec
 
 from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.process.devices import Devices
+from perseus_dist.agent.process.job_record import JobRecordWriter
 from perseus_dist.agent.process.rank_report import RankReport
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.reader import BoundaryReader
@@ -27,6 +29,8 @@ from perseus_dist.messages.job_status import (
     StragglerVerdict,
 )
 from perseus_dist.messages.terms import Gpu, Target
+from perseus_dist.runlog.job import read_job
+from perseus_dist.runlog.report_folder import ReportFolder
 
 SPEC = make_spec(
     job_id="gpt", rank=1, pp_rank=1, pp_size=2, schedule="0F0 0B0\n1F0 1B0\n", local_rank=1, shows_job=True
@@ -173,3 +177,36 @@ def test_the_trainer_is_told_of_stragglers_that_the_others_wait_for(ring: RingWr
     report.record_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=others)))
     assert ring.status is not None
     assert (ring.status.num_stragglers, ring.status.straggler_degree) == (0, 1.0)
+
+
+def test_what_an_agent_has_written_of_the_job_outlives_every_agent_that_is_killed(
+    tmp_path: Path, reader: BoundaryReader
+) -> None:
+    spec = replace(SPEC, rank=0, pp_rank=0, local_rank=0, report=str(tmp_path))
+    began = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    folder = ReportFolder(tmp_path, rank=0, num_ranks=2)
+    first = JobRecordWriter(spec, folder, is_simulated=True, now=began)
+    first.record(TABLE, began)
+    first.record(JobSeen(replace(STATUS, saved_j=100.0)), began + timedelta(seconds=9))
+    first.write(began + timedelta(seconds=10))
+    folder.close()
+    job = read_job(tmp_path / "job.json")
+    assert [one.phase for one in job.phases] == ["unattached", "enforcing"]
+
+    RankReport(spec, reader, is_continued=True).close(())  # it ends, or is killed too, before its GPU is known
+    assert read_job(tmp_path / "job.json") == job
+    assert (tmp_path / "profile.csv").read_text() == "stage,instruction\n"
+    assert (tmp_path / "frontier.csv").exists()
+
+    report = RankReport(spec, reader, is_continued=True)
+    report.begin(DEVICES)
+    report.write_due()  # before the planner has answered
+    told = read_job(tmp_path / "job.json")
+    assert told == replace(job, updated_at=told.updated_at, submission=told.submission)
+    report.record_job(JobSeen(replace(STATUS, phase="warming_up", saved_j=5.0)))
+    report.close(())
+    ended = read_job(tmp_path / "job.json")
+    assert ended.ended_at
+    assert (ended.started_at, ended.saved_j, ended.blocking_power_w) == (job.started_at, 5.0, 83.5)
+    assert ended.phases[:2] == job.phases
+    assert [one.phase for one in ended.phases[2:]] == ["warming_up"]

@@ -8,8 +8,12 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.runlog.file_names import JOB_FILE
+
+if TYPE_CHECKING:
+    from perseus_dist.runlog.job import JobRecord
 
 _MAX_RANKS = 64
 """Of an earlier run that is read here, some 20 ms each: larger ones wait for their report or epilog."""
@@ -20,7 +24,7 @@ _TAKEN_OVER_S = 4.0  # by rank 0's agent, which may wait itself, and reads the f
 _POLL_S = 0.05
 
 
-def finish_predecessor(folder: Path, *, is_continued: bool) -> datetime | None:
+def finish_predecessor(folder: Path, *, is_continued: bool) -> "JobRecord | None":
     """Write the record of an earlier run in a report folder before its files go, as rank 0's agent.
 
     Where that run was written a moment ago, as behind a change of the batch, its agents may still write their last
@@ -28,7 +32,7 @@ def finish_predecessor(folder: Path, *, is_continued: bool) -> datetime | None:
 
     Args:
         folder: Of the report.
-        is_continued: Whether the run is this one, of an agent that was killed: when it began is returned.
+        is_continued: Whether the run is this one, of an agent that was killed: what that knew of it is returned.
     """
     from perseus_dist.runlog.accounting.finish import finish_if_possible
     from perseus_dist.runlog.accounting.record_files import moment
@@ -39,7 +43,8 @@ def finish_predecessor(folder: Path, *, is_continued: bool) -> datetime | None:
             return None
         job = read_job(folder / JOB_FILE)
         if is_continued:
-            return datetime.fromisoformat(job.started_at)
+            datetime.fromisoformat(job.started_at)  # raises where it is damaged
+            return job
         if job.num_ranks <= _MAX_RANKS:
             written_at = moment(job.updated_at)
             is_fresh = written_at is not None and abs((datetime.now(UTC) - written_at).total_seconds()) < _FRESH_S

@@ -11,15 +11,10 @@ _Identity = tuple[str, int, int, int, int]
 
 
 class NewEvents:
-    """Remembers the events of the newest status.
-
-    Attributes:
-        num_seen: Events that were ever new.
-    """
+    """Remembers the events of the newest status."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Identity] = {}
-        self.num_seen = 0
 
     def record(self, events: Sequence[JobEvent]) -> list[JobEvent]:
         """Those that were not told before; all of them where the planner has begun to count anew.
@@ -34,7 +29,6 @@ class NewEvents:
         )
         new = [event for event in events if counts_anew or event.sequence > newest]
         self._known = told
-        self.num_seen += len(new)
         return new
 
 

@@ -21,7 +21,7 @@ from perseus_dist.messages.target_text import format_target
 from perseus_dist.runlog.accounting.finish import finish_if_possible
 from perseus_dist.runlog.file_names import FRONTIER_FILE, JOB_FILE, PROFILE_FILE
 from perseus_dist.runlog.frontier_csv import frontier_csv
-from perseus_dist.runlog.job import RunFilesError, read_job
+from perseus_dist.runlog.job import JobRecord, RunFilesError, read_job
 from perseus_dist.runlog.report_folder import ReportFolder
 from perseus_dist.runlog.submission import NO_SUBMISSION, Submission
 
@@ -48,6 +48,7 @@ class JobRecordWriter:
         is_simulated: Whether the GPUs are.
         now: Aware; the start.
         submission: Who submitted the job.
+        earlier: What an agent of this run that was killed has written: it stands until the planner says more.
     """
 
     def __init__(
@@ -58,22 +59,25 @@ class JobRecordWriter:
         is_simulated: bool,
         now: datetime,
         submission: Submission = NO_SUBMISSION,
+        earlier: JobRecord | None = None,
     ) -> None:
         self._spec = spec
         self._submission = submission
         self._folder = folder
         self._is_simulated = is_simulated
-        self._started_at = now
+        self._started_at = now if earlier is None else datetime.fromisoformat(earlier.started_at)
+        self._earlier = earlier
         self._status: JobStatus | None = None
         self._frontier: JobFrontier | None = None
         self._profile: JobProfile | None = None
         self._events = NewEvents()
         self._steps = ProgressSteps()
-        self._phases: list[dict[str, str]] = []
+        self._phases = [] if earlier is None else [phase._asdict() for phase in earlier.phases]
         self._is_new = True
         self._written_at: datetime | None = None
         self._ended_in_iteration = False
-        self._enter(UNATTACHED, "no planner has answered yet", now)
+        if not self._phases:
+            self._enter(UNATTACHED, "no planner has answered yet", now)
 
     def record(self, seen: JobSeen | TableSeen, now: datetime) -> None:
         """Something of the job was seen: the folder and the log get what is new."""
@@ -120,10 +124,10 @@ class JobRecordWriter:
 
     def document(self, now: datetime, *, is_over: bool) -> dict[str, Any]:
         """The content of ``job.json``. Figures are 0 where there is nothing yet; times are ISO 8601, UTC."""
-        spec, status, frontier = self._spec, self._status, self._frontier
+        spec, status = self._spec, self._status
         num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
         phase = self._phases[-1]
-        figures = asdict(status or JobFigures())
+        figures = asdict(status or self._earlier or JobFigures())
         return {
             "job_id": spec.job_id,
             "run_id": spec.run_id,
@@ -134,7 +138,7 @@ class JobRecordWriter:
             "dp_size": spec.dp_size,
             "tp_size": spec.tp_size,
             "num_ranks": num_ranks,
-            "target": (spec.target or "t_min") if status is None else format_target(status.target),
+            "target": self._target(),
             "simulated": self._is_simulated,
             "started_at": _text(self._started_at),
             "updated_at": _text(now),
@@ -145,11 +149,24 @@ class JobRecordWriter:
             "phases": self._phases,
             **{name: figures[name] for name in _FIGURES},
             "verdicts": figures.get("verdicts", []),
-            "num_events": self._events.num_seen,
-            "blocking_power_w": self._profile.blocking_power_w if self._profile else 0.0,
-            "frontier_baseline_time_s": frontier.baseline_time_s if frontier else 0.0,
-            "frontier_baseline_energy_j": frontier.baseline_energy_j if frontier else 0.0,
+            **self._planned(),
         }
+
+    def _target(self) -> str:
+        if self._status is not None:
+            return format_target(self._status.target)
+        return (self._earlier and self._earlier.target) or self._spec.target or "t_min"
+
+    def _planned(self) -> dict[str, float]:
+        frontier, profile, earlier = self._frontier, self._profile, self._earlier
+        if frontier is not None and profile is not None:
+            return {
+                "blocking_power_w": profile.blocking_power_w,
+                "frontier_baseline_time_s": frontier.baseline_time_s,
+                "frontier_baseline_energy_j": frontier.baseline_energy_j,
+            }
+        names = ("blocking_power_w", "frontier_baseline_time_s", "frontier_baseline_energy_j")
+        return {name: 0.0 if earlier is None else getattr(earlier, name) for name in names}
 
     @staticmethod
     def finish(folder: Path) -> None:

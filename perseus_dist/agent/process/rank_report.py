@@ -24,6 +24,7 @@ from perseus_dist.runlog.submission import submission_of
 
 if TYPE_CHECKING:
     from perseus_dist.agent.process.job_record import JobRecordWriter
+    from perseus_dist.runlog.job import JobRecord
 
 SeenOfJob = Unreachable | JobSeen | TableSeen
 
@@ -47,12 +48,12 @@ class RankReport:
         self._devices: Devices | None = None
         self._job: JobRecordWriter | None = None
         self._folder: ReportFolder | None = None
-        self._started_at: datetime | None = None
+        self._earlier: JobRecord | None = None
         self._is_in_iteration = False
         if spec.report is not None:
             is_continued &= not is_of_another_run(Path(spec.report), spec.run_id)
             if spec.rank == 0:
-                self._started_at = finish_predecessor(Path(spec.report), is_continued=is_continued)
+                self._earlier = finish_predecessor(Path(spec.report), is_continued=is_continued)
             elif not is_continued:
                 wait_until_finished(Path(spec.report), spec.run_id)
             num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
@@ -74,8 +75,9 @@ class RankReport:
                 self._spec,
                 self._folder,
                 is_simulated=devices.is_simulated,
-                now=self._started_at or _now(),
+                now=_now(),
                 submission=submission_of(os.environ),
+                earlier=self._earlier,
             )
 
     def see(self, boundaries: Iterable[TimedBoundary]) -> None:
