@@ -226,6 +226,31 @@ def test_each_step_of_a_straggler_is_counted_from_its_injection(folder: Path) ->
     assert (episode["full_speed_iteration"], episode["full_speed_after_iterations"]) == (FULL_SPEED, 3)
 
 
+def test_a_straggler_that_a_planner_which_began_anew_never_tells_of_is_over_when_nobody_waits_any_more(
+    folder: Path,
+) -> None:
+    (folder / "injected.jsonl").unlink()
+    detected = [event for event in EVENTS if event["iteration"] <= DETECTED_DEEPER]
+    anew = [switch(1, 118, FULL_SPEED, (0, 0), 0.0), verdict(2, 140, 1.5)]
+    write_lines(folder / "events.jsonl", [*detected, *anew])
+    first, second = figures_of(folder).episodes
+    assert (first.over_iteration, first.full_speed_iteration, first.high) == (118, FULL_SPEED, 1.34)
+    assert ([step.detected_iteration for step in second.steps], second.over_iteration) == ([140], None)
+
+    # A planner that has kept the switch tells again of whom it still finds slow, and later that it is over.
+    kept = [verdict(1, 110, 1.33), event(2, "recovered", RECOVERED, rank=SLOW_RANK, dp_rank=1)]
+    write_lines(folder / "events.jsonl", [*detected, *kept, switch(3, RECOVERED, FULL_SPEED, (0, 0), 0.0)])
+    (episode,) = figures_of(folder).episodes
+    assert (episode.over_iteration, episode.full_speed_iteration) == (RECOVERED, FULL_SPEED)
+
+    # What an operator has reported is over where the operator says so: planners with a store keep it.
+    reported = event(1, "reported", INJECTED, dp_rank=1, degree=1.16)
+    cleared = event(2, "cleared", RECOVERED, dp_rank=1)
+    write_lines(folder / "events.jsonl", [reported, switch(1, 100, 100, (0, 0), 0.0), cleared])
+    (episode,) = figures_of(folder).episodes
+    assert episode.over_iteration == RECOVERED
+
+
 def test_a_rank_that_switches_late_counts(folder: Path) -> None:
     lines = [line(n, 0) for n in range(NUM_ITERATIONS)]
     for late in (SWITCHED, SWITCHED + 1, FULL_SPEED):

@@ -1,7 +1,9 @@
 """Stragglers of a run from begin to end: when each slowed down, was detected, was answered, and was over.
 
 An episode begins with a verdict on a rank, or an operator's report on a pipeline, and ends with the recovery, or with
-the clearing of the report. Iterations count from the injection where the run is a test that throttled the GPU itself.
+the clearing of the report. A planner that begins anew repeats its verdict on a rank that still straggles; where it does
+not, the episode ends with that planner's first switch under which nobody waits. Iterations count from the injection
+where the run is a test that throttled the GPU itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,31 +112,45 @@ def episodes_of(
     found: list[_Open] = []
     detected: list[_Open] = []  # since the last switch
     over: list[_Open] = []  # likewise
+    unsure: set[tuple[str, int, int]] = set()  # open verdicts that a planner which began anew has not repeated
+
+    def end(key: tuple[str, int, int], event: JobEvent) -> None:
+        if (known := open_ones.pop(key, None)) is not None:
+            known.end(event, unanswered)
+            over.append(known)
+            detected[:] = [one for one in detected if one is not known]
+
     followed = iter(switches)
+    newest = 0
     for _, event in events:
+        if event.sequence <= newest:
+            unsure = {key for key in open_ones if key[0] == _BEGINS["verdict"]}
+        newest = event.sequence
         place = pp_rank_of.get(event.rank, event.rank), event.dp_rank
         # By a report of degree 1 the operator says that there is none, or none any more.
         kind = "cleared" if event.kind == "reported" and event.degree <= 1 else event.kind
         if kind in _BEGINS:
             key = (_BEGINS[kind], *place)
+            unsure.discard(key)
             if key not in open_ones:
                 open_ones[key] = _Open(worst=event, newest=event)
                 found.append(open_ones[key])
             if open_ones[key].record(event, unanswered):
                 detected.append(open_ones[key])
         elif kind in _BEGINS.values():
-            known = open_ones.pop((kind, *place), None)
-            if known is not None:
-                known.end(event, unanswered)
-                over.append(known)
-                detected = [one for one in detected if one is not known]
+            end((kind, *place), event)
         elif kind == "switch":
             switch = next(followed)
+            if not event.t_prime_s:  # nobody waits: the new planner holds them to be over, and says no more of them
+                for key in unsure & open_ones.keys():
+                    end(key, replace(event, rank=open_ones[key].newest.rank))
+                unsure = set()
             for known in detected:
                 known.answer(switch)
             for known in over if not event.t_prime_s else ():
                 known.full_speed_iteration = switch.first_iteration
-            detected, over = [], []
+            detected.clear()
+            over.clear()
     return tuple(one.episode() for one in found)
 
 
