@@ -134,6 +134,16 @@ def test_a_run_that_ended_gets_its_record_with_what_each_gpu_drew(tmp_path: Path
     assert records_in(tmp_path) == [record]
 
 
+def test_a_report_that_nobody_straggles_is_no_straggler_of_the_record(tmp_path: Path) -> None:
+    leave_run(tmp_path)
+    told = [("verdict", 1.2), ("recovered", 1.2), ("reported", 1.5), ("reported", 1.0), ("switch", 0.0)]
+    lines = [{"sequence": n, "kind": kind, "degree": degree} for n, (kind, degree) in enumerate(told, 1)]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = finish_record(tmp_path, is_final=True)
+    assert record is not None
+    assert record.num_stragglers == 2
+
+
 def test_the_record_waits_for_every_rank(tmp_path: Path) -> None:
     leave_run(tmp_path, totals=1)
     assert finish_record(tmp_path, is_final=False) is None

@@ -52,7 +52,7 @@ class EnergyRecord:
         saved_low_j, saved_high_j: [J] the interval that the saving lies in.
         lost_s: [s] by which iterations under plans took longer than the target allows.
         lowest_clock_mhz, highest_clock_mhz: [MHz] that were requested under the plan, in the iterations that were kept.
-        num_stragglers: Verdicts, and operators' reports.
+        num_stragglers: Verdicts, and operators' reports of a degree above 1.
         gpus: By rank, ``MAX_GPUS`` at most.
     """
 

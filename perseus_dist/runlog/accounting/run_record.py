@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from perseus_dist.messages.job_status import JobEvent
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.runlog.accounting.record import MAX_GPUS, EnergyRecord, GpuEnergy
 from perseus_dist.runlog.files import RunFiles, read_run
@@ -10,7 +11,6 @@ from perseus_dist.runlog.totals import RunTotals, TotalFigures
 
 _DONE = "done"  # the planner's phase of a job whose ranks have all come to their end
 _UNATTACHED = "unattached"  # that of a job which no planner answered
-_STRAGGLERS = ("verdict", "reported")
 
 
 def record_of_run(folder: Path, *, may_go_on: bool = False) -> EnergyRecord:
@@ -56,9 +56,14 @@ def record_of_run(folder: Path, *, may_go_on: bool = False) -> EnergyRecord:
         lost_s=job.guard.lost_s,
         lowest_clock_mhz=min(clocks_mhz, default=0),
         highest_clock_mhz=max(clocks_mhz, default=0),
-        num_stragglers=sum(kept.event.kind in _STRAGGLERS for kept in run.events),
+        num_stragglers=sum(_names_straggler(kept.event) for kept in run.events),
         gpus=tuple(_gpu(run, rank) for rank in range(min(job.num_ranks, MAX_GPUS))),
     )
+
+
+def _names_straggler(event: JobEvent) -> bool:
+    # By a report of degree 1 the operator says that there is none, or none any more.
+    return event.kind == "verdict" or (event.kind == "reported" and event.degree > 1)
 
 
 def _reason(run: RunFiles, *, may_go_on: bool) -> str:
