@@ -1,12 +1,14 @@
 """What is found of one GPU where the driver does not know all that is asked for."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from perseus_dist.device.inspection import gpus
 from perseus_dist.device.inspection.gpus import inspect_gpu, patiently
 from perseus_dist.device.nvml.nvml import FUNCTION_NOT_FOUND, GPU_IS_LOST, NO_PERMISSION, NOT_SUPPORTED, NvmlError
 from perseus_dist.messages.finding import Finding, Level
@@ -58,3 +60,17 @@ def test_a_check_that_fails_keeps_what_was_found_before_it_and_names_the_xid_whe
     first, failed = found(code)
     assert first.what == "A40-8C, 210 to 1410 MHz"
     assert (failed.level, failed.remedy) == (Level.FAIL, remedy)
+
+
+def test_a_check_that_hangs_keeps_what_was_found_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "_PATIENCE_S", 0.1)
+    is_over, first = threading.Event(), Finding(level=Level.WARN, subject="GPU 0", what="no energy counter")
+
+    def inspect() -> Iterator[Finding]:
+        yield first
+        is_over.wait()
+
+    known, hung = patiently("GPU 0", inspect)
+    is_over.set()
+    assert known == first
+    assert (hung.level, "has not answered" in hung.what) == (Level.FAIL, True)

@@ -86,7 +86,7 @@ def _inspect_power_profiles(gpu: Gpu) -> Iterator[Finding]:
 def patiently(subject: str, inspect: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """Findings of checks that run in a thread, because a sick GPU may never answer; ``subject`` names it then.
 
-    What was found before a check fails stays.
+    What was found before a check fails, or hangs, stays.
     """
     findings: list[Finding] = []
 
@@ -104,5 +104,6 @@ def patiently(subject: str, inspect: Callable[[], Iterable[Finding]]) -> list[Fi
     thread.join(_PATIENCE_S)
     if thread.is_alive():
         what = f"the driver has not answered for {_PATIENCE_S:.0f} s"
-        return [Finding(level=Level.FAIL, subject=subject, what=what, remedy="look at dmesg; reset the GPU or reboot")]
+        hung = Finding(level=Level.FAIL, subject=subject, what=what, remedy="look at dmesg; reset the GPU or reboot")
+        return [*findings, hung]
     return findings
