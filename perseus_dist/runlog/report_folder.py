@@ -98,7 +98,8 @@ class ReportFolder:
 
     def _begin(self, num_ranks: int) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        for path in self._path.iterdir():
+        # An agent that is killed here leaves job.json: by it another one knows that the files are of an earlier run.
+        for path in sorted(self._path.iterdir(), key=lambda path: path.name == JOB_FILE):
             if self._is_old(path.name, num_ranks):
                 path.unlink(missing_ok=True)
         self._iterations = IterationLog(self._path, self._rank, self.replace)

@@ -80,6 +80,24 @@ def test_a_new_run_replaces_what_an_earlier_one_has_left(tmp_path: Path) -> None
     folder.close()
 
 
+def test_job_json_goes_last_since_it_says_whose_the_other_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("job.json", "events.jsonl", "rank-0.jsonl", "profile.csv"):
+        (tmp_path / name).write_text("of an earlier run\n")
+    removed: list[str] = []
+
+    def unlink(path: Path, **_: object) -> None:
+        removed.append(path.name)
+
+    found = sorted(tmp_path.iterdir(), key=lambda path: path.name != "job.json")
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(found))
+    monkeypatch.setattr(Path, "unlink", unlink)
+    open_folder(tmp_path, rank=0).close()
+    assert len(removed) == 4
+    assert removed[-1] == "job.json"
+
+
 def test_events_are_lines_of_a_file_that_is_made_with_the_first(tmp_path: Path) -> None:
     folder = open_folder(tmp_path, rank=0)
     folder.append_events([])
