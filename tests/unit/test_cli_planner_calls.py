@@ -7,6 +7,7 @@ import socket
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -255,6 +256,37 @@ def test_load_targets_that_cannot_be_taken_back_are_named(shows: int, expected: 
     with pytest.raises(grpc.RpcError):
         setting.set_all(cast("PlannerStub", FailingPlanner(shows=shows)), ())
     assert str(setting.with_outcome(PlannerCallError("no"))) == expected
+
+
+class InterruptedPlanner(FailingPlanner):
+    """Has the load target ``a``, which it does not set again once it was replaced; the user interrupts at ``c``."""
+
+    def __init__(self) -> None:
+        super().__init__(shows=2)
+        self._targets.append(pb.LoadTarget(name="a", watts=50000.0, start_s=0.0, end_s=3600.0))
+
+    def SetLoadTarget(self, request: pb.SetLoadTargetRequest, **_: object) -> pb.PolicyStatus:  # noqa: N802
+        if request.load_target.name == "c":
+            raise KeyboardInterrupt
+        if request.load_target.watts > 1.0:
+            raise Refusal
+        self._targets = [one for one in self._targets if one.name != request.load_target.name]
+        self._targets.append(request.load_target)
+        return pb.PolicyStatus()
+
+
+def test_a_replaced_load_target_that_is_not_restored_is_told_with_its_watts() -> None:
+    """Also where the user has interrupted the command: cleared instead, it would leave no cap at all."""
+    start, end = (datetime.fromtimestamp(at_s).astimezone().isoformat() for at_s in (0, 3600))
+    rows = [LoadTargetRow(name=name, start_s=0.0, end_s=1.0, watts=1.0, best_effort=True) for name in "abc"]
+    setting = LoadTargetSetting("hall", rows)
+    with pytest.raises(KeyboardInterrupt):
+        setting.set_all(cast("PlannerStub", InterruptedPlanner()), ())
+    assert setting.outcome == (
+        "; of the file b, a stay set, as they could not be taken back (the disk is full): clear b; "
+        f"a was 50,000 W from {start} to {end}: "
+        "set that again, with --best-effort if need be"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,8 @@ example:
 
 Between two moments the group of a budget draws no more than so many watts. One that is known to be impossible is
 refused, unless it is best effort. A file is CSV with the columns name,start,end,watts,best_effort (yes or no); where
-one of its load targets is refused, those before it are taken back.
+one of its load targets is refused, those before it are taken back where the planner lets them; the command says which
+stay.
 """
 _SHOW_EPILOG = "example:\n  perseus-dist policy show --json\n"
 _CLEAR_EPILOG = """\
@@ -197,6 +199,10 @@ def run_load_target(args: argparse.Namespace) -> int:
             status = setting.set_all(planner, metadata)
     except PlannerCallError as error:
         raise setting.with_outcome(error) from error
+    except KeyboardInterrupt:
+        if setting.outcome:
+            print(f"interrupted{setting.outcome}", file=sys.stderr)
+        raise
     return _shown(args, status, only=args.budget)
 
 

@@ -1,6 +1,7 @@
 """Sets the load targets of a file at a planner: all of them, or none where that can be had."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, PlannerCallError
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 _MAX_NAMED = 5
+_NOT_KNOWN = "; which load targets of the file are set is not known: see 'perseus-dist policy show'"
 
 
 class LoadTargetSetting:
@@ -19,12 +21,15 @@ class LoadTargetSetting:
     Args:
         budget: Its name.
         rows: The load targets.
+
+    Attributes:
+        outcome: The end of a sentence: what became of the others where one was refused or the user has interrupted.
     """
 
     def __init__(self, budget: str, rows: Sequence[LoadTargetRow]) -> None:
         self._budget = budget
         self._rows = rows
-        self._outcome = ""
+        self.outcome = ""
 
     def set_all(self, planner: "PlannerStub", metadata: tuple[tuple[str, str], ...]) -> "pb.PolicyStatus":
         """Set them.
@@ -33,7 +38,7 @@ class LoadTargetSetting:
             What the planner says after the last.
 
         Raises:
-            grpc.RpcError: One was refused; ``with_outcome`` says what became of those before it.
+            grpc.RpcError: One was refused. Those before it are taken back, as on ``KeyboardInterrupt``.
         """
         import grpc
 
@@ -53,15 +58,16 @@ class LoadTargetSetting:
             try:
                 request = pb.SetLoadTargetRequest(load_target=target)
                 status = planner.SetLoadTarget(request, timeout=TIMEOUT_S, metadata=metadata)
-            except grpc.RpcError:
+            except (grpc.RpcError, KeyboardInterrupt):
                 if len(self._rows) > 1:
-                    self._outcome = self._take_back(before, planner, metadata)
+                    self.outcome = _NOT_KNOWN  # if the user interrupts what follows
+                    self.outcome = self._take_back(before, planner, metadata)
                 raise
         return status
 
     def with_outcome(self, error: PlannerCallError) -> PlannerCallError:
         """The planner's refusal of one load target, and whether others of the file are in force."""
-        return type(error)(f"{error}{self._outcome}")
+        return type(error)(f"{error}{self.outcome}")
 
     def _in_force(self, planner: "PlannerStub", metadata: tuple[tuple[str, str], ...]) -> dict[str, "pb.LoadTarget"]:
         """The budget's load targets of the names in the file, as the planner has them now."""
@@ -95,9 +101,27 @@ class LoadTargetSetting:
                     left.append(name)
                     reason = error.details() or ""
         except grpc.RpcError:
-            return "; which load targets of the file are set is not known: see 'perseus-dist policy show'"
+            return _NOT_KNOWN
         if left:
-            more = f" and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
-            names = ", ".join(left[:_MAX_NAMED])
-            return f"; of the file {names}{more} stay set, as they could not be taken back ({reason}): clear them"
+            return f"; of the file {_named(left)} stay set, as they could not be taken back ({reason}): " + _advice(
+                [name for name in left if name not in before], [before[name] for name in left if name in before]
+            )
         return "; no load target of the file is set, and those that they replaced are as they were"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def _advice(new: Sequence[str], replaced: Sequence["pb.LoadTarget"]) -> str:
+    """What the user is to do about load targets that stay set; without those that they replaced there may be no cap."""
+    if not replaced:
+        return "clear them"
+    again = [f"{one.name} was {one.watts:,.0f} W from {_local(one.start_s)} to {_local(one.end_s)}" for one in replaced]
+    clearing = f"clear {_named(new)}; " if new else ""
+    return f"{clearing}{', '.join(again)}: set that again, with --best-effort if need be"
+
+
+def _local(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")
