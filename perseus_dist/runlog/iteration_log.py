@@ -10,8 +10,9 @@
  totals-3.json      sums over all iterations, kept or not
 ```
 
-All ranks keep the same iterations in the middle of a run, because their numbers decide. Nothing is ever rewritten or
-read back, so a line costs the agent's loop the same after a month as after a minute.
+All ranks keep the same iterations in the middle of a run, because their numbers decide. An agent reads its files as it
+begins, and none later; it empties segments as a whole, and rewrites the totals alone, once in 256 iterations. So a line
+costs its loop the same after a month as after a minute.
 """
 
 import json

@@ -127,7 +127,7 @@ class RankTracker:
         self.lose_step(time_ns)
 
     def _see_what_is_missed(self, boundary: "Boundary") -> None:
-        """An iteration whose successor's begin was dropped too has no end but the one that was seen, if it was."""
+        """Where the next iteration's begin was dropped, the current one is reported only if its own end was seen."""
         is_begin = boundary.event is Event.ITERATION_BEGIN
         if boundary.iteration != self._position.iteration + is_begin:
             self._reporter.ledger.interrupt()
