@@ -2,8 +2,8 @@
 
 An episode begins with a verdict on a rank, or an operator's report on a pipeline, and ends with the recovery, or with
 the clearing of the report. A planner that begins anew repeats its verdict on a rank that still straggles; where it does
-not, the episode ends with that planner's first switch under which nobody waits. Iterations count from the injection
-where the run is a test that throttled the GPU itself.
+not, the episode ends with that planner's first switch under which no pipeline waits. Iterations count from the
+injection where the run is a test that throttled the GPU itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -141,7 +141,7 @@ def episodes_of(
             end((kind, *place), event)
         elif kind == "switch":
             switch = next(followed)
-            if not event.t_prime_s:  # nobody waits: the new planner holds them to be over, and says no more of them
+            if not event.t_prime_s:  # no pipeline waits: the new planner holds them to be over, and reports no end
                 for key in unsure & open_ones.keys():
                     end(key, replace(event, rank=open_ones[key].newest.rank))
                 unsure = set()
