@@ -20,6 +20,7 @@ from served_planner import OPERATOR_TOKEN, served_planner
 from perseus_dist.cli import main
 from perseus_dist.cli.jobs import planner_client, replica_calls
 from perseus_dist.cli.jobs.planner_client import PlannerCallError
+from perseus_dist.cli.jobs.policies import budgets
 from perseus_dist.cli.jobs.policies.load_target_file import LoadTargetFileError, LoadTargetRow, read_load_targets
 from perseus_dist.cli.jobs.policies.load_target_setting import LoadTargetSetting
 from perseus_dist.cli.jobs.replica_calls import ReplicaCalls
@@ -273,6 +274,27 @@ class InterruptedPlanner(FailingPlanner):
         self._targets = [one for one in self._targets if one.name != request.load_target.name]
         self._targets.append(request.load_target)
         return pb.PolicyStatus()
+
+
+def test_an_interrupted_command_says_which_load_targets_are_set(
+    planner: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told("policy", "set", "row", "--watts", "60000", "--job", "row-*", *planner)
+    path = tmp_path / "targets.csv"
+    rows = [f"{name},{START},{END},50000,yes\n" for name in ("one", "two")]
+    path.write_text("".join(["name,start,end,watts,best_effort\n", *rows]))
+
+    class Interrupted(LoadTargetSetting):
+        def set_all(self, planner: Any, metadata: Any) -> pb.PolicyStatus:
+            super().set_all(planner, metadata)
+            self.outcome = "; no load target of the file is set"
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(budgets, "LoadTargetSetting", Interrupted)
+    ended = run_command("policy", "load-target", "row", "--file", str(path), *planner)
+    assert ended.returncode == 130
+    assert ended.stderr == "perseus-dist: no load target of the file is set\nperseus-dist: interrupted\n"
+    told("policy", "clear", "row", *planner)
 
 
 def test_a_replaced_load_target_that_is_not_restored_is_told_with_its_watts() -> None:

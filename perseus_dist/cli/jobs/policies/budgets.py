@@ -201,7 +201,7 @@ def run_load_target(args: argparse.Namespace) -> int:
         raise setting.with_outcome(error) from error
     except KeyboardInterrupt:
         if setting.outcome:
-            print(f"interrupted{setting.outcome}", file=sys.stderr)
+            print(f"perseus-dist: {setting.outcome.removeprefix('; ')}", file=sys.stderr, flush=True)
         raise
     return _shown(args, status, only=args.budget)
 

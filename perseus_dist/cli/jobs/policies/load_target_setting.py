@@ -115,7 +115,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _advice(new: Sequence[str], replaced: Sequence["pb.LoadTarget"]) -> str:
-    """What the user is to do about load targets that stay set; without those that they replaced there may be no cap."""
+    """The remedy for load targets that stay set; without those that they replaced there may be no cap."""
     if not replaced:
         return "clear them"
     again = [f"{one.name} was {one.watts:,.0f} W from {_local(one.start_s)} to {_local(one.end_s)}" for one in replaced]
