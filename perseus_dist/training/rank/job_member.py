@@ -312,9 +312,8 @@ class JobMember:
             needs_planner = identity is not None and not identity.is_within_reach and identity.is_shared
             planner = announced_planner(store, own_key) if needs_planner else None
         except IdentityError as error:
-            _log.debug(
-                "perseus: rank %d takes no part: %s", self._place.rank, error
-            )  # rank 0 or its planner has said it aloud
+            # Rank 0 or its planner has said it aloud.
+            _log.debug("perseus: rank %d takes no part: %s", self._place.rank, error)
             self.close()
             return
         if needs_planner and planner is None:  # rank 0's is still starting
