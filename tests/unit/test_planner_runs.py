@@ -425,6 +425,46 @@ def test_a_rank_of_the_run_before_that_reconnects_beside_the_next_runs_ranks_say
     assert (fleet.job.progress.iteration, switch.effective_iteration) == (10, 2)
 
 
+def test_a_rank_of_the_run_before_that_is_behind_the_next_runs_ranks_does_not_move_them_back() -> None:
+    fleet = Runs().first()
+    behind = fleet.iteration
+    fleet.next_run()
+    fleet.iterate(400)
+    before = job_status(fleet.job)
+    fleet.detach(1)
+    num_told = len(fleet.inbox[fleet.stream_of[0]])
+    stream = fleet.attach(1, incarnation=1001, gpu=GPU, workload=WORKLOAD, iteration=behind, run_id="run 1")
+    report = IterationReport(iteration=behind, time_s=9.0, pipeline_time_s=9.0, energy_j=50.0)
+    fleet.say(stream, Telemetry(sequence=1, iteration=behind + 1, iterations=(report,), control="clockd"))
+    assert (fleet.job.progress.iteration, fleet.job.progress.pipelines[0].time_s) == (400, 1.0)
+    assert fleet.inbox[fleet.stream_of[0]][num_told:] == []
+    fleet.detach(1)
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD)
+    fleet.iterate(10)
+    assert fleet.phase() is Phase.ENFORCING
+    assert job_status(fleet.job).saved_j >= before.saved_j
+
+
+def test_trainers_that_are_started_again_one_by_one_are_where_the_new_ones_are() -> None:
+    fleet = Runs(dp=2).first()
+    fleet.iterate(2000)
+    old = fleet.stream_of
+    fleet.begin_next_run()
+    fleet.stream_of = {}
+    for rank in range(4):
+        fleet.stream_of, new = old, fleet.stream_of
+        fleet.detach(rank)
+        fleet.stream_of = new
+        fleet.attach(rank, gpu=GPU, workload=WORKLOAD, iteration=NO_ITERATION if rank < 2 else 0)
+        assert fleet.job.spec is not None
+        assert fleet.job.spec.run_id == ("run 2" if rank == 3 else "run 1")
+    fleet.iterate(5)
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (fleet.job.progress.iteration, fleet.phase()) == (5, Phase.ENFORCING)
+    assert switch.effective_iteration <= fleet.iteration
+
+
 def test_a_run_of_which_a_rank_lingers_ends_with_it() -> None:
     fleet = Runs().first()
     fleet.iterate(3)

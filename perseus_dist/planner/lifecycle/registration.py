@@ -238,10 +238,9 @@ def _record_rank(job: Job, event: RankAttached, *, is_left_over: bool) -> None:
 
 
 def _is_left_over(job: Job, attach: Attach) -> bool:
-    """Whether a rank is of a run before: it is ahead of ranks that are attached, and they are of the job's run."""
+    """Whether a rank is of another run than the job's, of which ranks are attached; wherever it is in training."""
     assert job.spec is not None
-    is_of_other = attach.run_id not in ("", job.spec.run_id)
-    return is_of_other and bool(job.members.rank_of_stream) and attach.iteration > job.progress.iteration
+    return attach.run_id not in ("", job.spec.run_id)
 
 
 def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bool) -> None:

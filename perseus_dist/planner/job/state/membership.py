@@ -25,7 +25,7 @@ class RankState:
         gpu_sample: Of its latest telemetry; gpu_reading: the latest one that says something of the clock.
         switch_seen: Highest switch revision that it has confirmed.
         iteration: Newest that it has begun.
-        is_left_over: It was ahead of the job's run as it attached, and is of another: a trainer that is still to end.
+        is_left_over: It was of another run than the job's as it attached: a trainer that is still to end, mostly.
     """
 
     rank: Rank
