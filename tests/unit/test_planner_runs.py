@@ -441,8 +441,58 @@ def test_a_rank_of_the_run_before_that_is_behind_the_next_runs_ranks_does_not_mo
     fleet.detach(1)
     fleet.attach(1, gpu=GPU, workload=WORKLOAD)
     fleet.iterate(10)
+    assert (fleet.phase(), job_status(fleet.job).baseline) == (Phase.ENFORCING, before.baseline)
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+def test_a_rank_of_the_run_before_that_is_alone_for_a_while_begins_no_run(*, is_planner_restarted: bool) -> None:
+    fleet = Runs().first()
+    behind = fleet.iteration
+    fleet.next_run(target=Target(slowdown=1.1))
+    fleet.iterate(400)
+    before = job_status(fleet.job)
+    assert before.baseline.num_iterations
+    fleet.detach(1)
+    if is_planner_restarted:
+        fleet.restart()
+    stray = {"gpu": GPU, "workload": WORKLOAD, "iteration": behind, "run_id": "run 1", "target": Target(slowdown=1.3)}
+    stream = fleet.attach(1, incarnation=1001, **stray)
+    if not is_planner_restarted:
+        fleet.detach(0)
+    report = IterationReport(iteration=behind, time_s=9.0, pipeline_time_s=9.0, energy_j=50.0)
+    fleet.say(stream, Telemetry(sequence=1, iteration=behind + 1, iterations=(report,), control="clockd"))
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD, target=Target(slowdown=1.1))
+    fleet.detach(1)
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD, target=Target(slowdown=1.1))
+    assert fleet.job.spec is not None
+    assert (fleet.job.spec.run_id, fleet.job.progress.iteration) == ("run 2", 400)
+    assert (job_status(fleet.job).baseline, fleet.job.target) == (before.baseline, Target(slowdown=1.1))
+    fleet.iterate(10)
     assert fleet.phase() is Phase.ENFORCING
-    assert job_status(fleet.job).saved_j >= before.saved_j
+
+
+def test_a_run_whose_ranks_are_most_of_the_job_begins_although_another_one_followed_it() -> None:
+    fleet = Runs(dp=2).first()
+    fleet.iterate(50)
+    fleet.next_run()
+    fleet.iterate(400)
+    fleet.restart()
+
+    def runs() -> tuple[str, tuple[str, ...]]:
+        assert fleet.job.spec is not None
+        return fleet.job.spec.run_id, fleet.job.spec.earlier_runs
+
+    for rank in range(3):
+        assert runs() == ("run 2", ("run 1",))
+        fleet.attach(rank, incarnation=1000 + rank, gpu=GPU, workload=WORKLOAD, iteration=72, run_id="run 1")
+    assert (fleet.job.progress.iteration, runs()) == (72, ("run 1", ("run 2",)))
+    fleet.detach(2)
+    fleet.attach(2, gpu=GPU, workload=WORKLOAD)
+    for rank in (0, 1):
+        fleet.detach(rank)
+    assert runs() == ("run 1", ("run 2",)), "nor does a single rank of run 2 begin that again"
+    fleet.attach(3, gpu=GPU, workload=WORKLOAD, run_id="run 3")
+    assert runs() == ("run 3", ("run 2", "run 1"))
 
 
 def test_trainers_that_are_started_again_one_by_one_are_where_the_new_ones_are() -> None:

@@ -57,7 +57,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     if not is_left_over:
         _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
     _record_rank(job, event, is_left_over=is_left_over)
-    effects += _choose_target(job, attach)
+    effects += [] if is_left_over else _choose_target(job, attach)
     acked = job.profiling.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
     revision = job.plan.revision if job.plan else 0
     if job.phase is Phase.DONE:
@@ -238,7 +238,7 @@ def _record_rank(job: Job, event: RankAttached, *, is_left_over: bool) -> None:
 
 
 def _is_left_over(job: Job, attach: Attach) -> bool:
-    """Whether a rank is of another run than the job's, of which ranks are attached; wherever it is in training."""
+    """Whether a rank is of another run than the job's, wherever it is in training."""
     assert job.spec is not None
     return attach.run_id not in ("", job.spec.run_id)
 

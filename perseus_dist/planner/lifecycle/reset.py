@@ -17,6 +17,7 @@ from perseus_dist.planner.lifecycle.events import CancelPlanning, Effect, Persis
 
 FACTS_OF_A_RUN = ("baseline", "own/", "switch", "saved", "over")
 FACTS_OF_A_PROFILE = ("sweep/", "ended/", "samples/")
+_NUM_EARLIER_RUNS = 8  # whose trainers may still be about
 
 
 def reset_run(job: Job) -> None:
@@ -94,7 +95,14 @@ def spend(
         held_switch_revision=job.revisions.held_switch,
         last_sweep_id=job.profiling.sweep_id,
         run_id=spec.run_id if run_id is None else run_id,
+        earlier_runs=spec.earlier_runs if run_id is None else _before(spec, run_id),
         keeps_profile=spec.keeps_profile if keeps_profile is None else keeps_profile,
         is_anew=spec.is_anew if is_anew is None else is_anew,
     )
     return job.spec
+
+
+def _before(spec: JobRegistered, run_id: str) -> tuple[str, ...]:
+    """The latest runs before one that is to begin, as far as they are named."""
+    known = (one for one in (*spec.earlier_runs, spec.run_id) if one not in ("", run_id))
+    return tuple(dict.fromkeys(known))[-_NUM_EARLIER_RUNS:]

@@ -5,6 +5,7 @@ kept as long as every rank's fingerprint says that the work is the same (``perse
 match begins anew, with one sentence that names the field that differs.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_profile, merged
@@ -32,6 +33,8 @@ from perseus_dist.straggler.layout import RankCoords
 def enter_run(job: Job, attach: Attach, now_s: float) -> list[Effect]:
     """Begin another run where a rank says that it belongs to one; a run ends with the last rank of it.
 
+    A trainer of an earlier run that is still to end begins none, though all ranks of the present run are away.
+
     Args:
         job: Registered. The rank is not among the attached ones yet.
         attach: What the rank says.
@@ -42,15 +45,19 @@ def enter_run(job: Job, attach: Attach, now_s: float) -> list[Effect]:
         return []
     if job.spec.run_id in _attached_runs(job.members):
         return []  # of which some ranks have not been seen to end
+    if not _may_begin(job, attach.run_id, 1 + Counter(_attached_runs(job.members))[attach.run_id]):
+        return []
     return begin_run(job, attach.run_id, now_s)
 
 
 def leave_run(job: Job, now_s: float) -> list[Effect]:
-    """A rank has left: if it was the last one of its run, that of the ranks which are attached begins."""
+    """A rank has left: if it was the last one of its run, that of the ranks which are attached begins, if it may."""
     if job.spec is None or not job.members.rank_of_stream or job.spec.run_id in _attached_runs(job.members):
         return []
-    *_, newest = _attached_runs(job.members)
-    return begin_run(job, newest, now_s)
+    attached = list(_attached_runs(job.members))
+    counts = Counter(attached)
+    newest = next((run_id for run_id in reversed(attached) if _may_begin(job, run_id, counts[run_id])), None)
+    return [] if newest is None else begin_run(job, newest, now_s)
 
 
 def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
@@ -61,7 +68,7 @@ def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
     effects = [*cancel_planning(job.planning), *release(job, now_s, why)]
     drop = (*FACTS_OF_A_RUN, *_abandon_reprofiling(job))
     reset_run(job)
-    target = _begin_with_target(job)
+    target = _begin_with_target(job, run_id)
     job.enter(Phase.REGISTERING, why)
     return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop), *target]
 
@@ -144,15 +151,16 @@ def clauses(found: Iterable[Difference]) -> str:
     return ", ".join(difference.clause for difference in found)
 
 
-def _begin_with_target(job: Job) -> list[Effect]:
-    """Take the target of the ranks that are there, or of those to come: that of the run before was its own.
+def _begin_with_target(job: Job, run_id: str) -> list[Effect]:
+    """Take the target of the run's ranks that are there, or of those to come: that of the run before was its own.
 
     An operator's holds for all runs.
     """
     before = job.chosen_target
     if before is not None and before.by_operator:
         return []
-    target = next((state.target for state in job.members.ranks.values() if state.target is not None), None)
+    of_run = (state.target for state in job.members.ranks.values() if state.run_id == run_id)
+    target = next((target for target in of_run if target is not None), None)
     job.chosen_target = None if target is None else TargetChosen(target=target, by_operator=False)
     if job.chosen_target == before:
         return []
@@ -188,6 +196,12 @@ def _place_anew(job: Job, rank: Rank, now_s: float) -> list[Effect]:
 def _attached_runs(members: Membership) -> Iterator[str]:
     """The runs of the attached ranks, in the order of attaching; mostly the first one tells what is looked for."""
     return (members.ranks[rank].run_id for rank in members.rank_of_stream.values())
+
+
+def _may_begin(job: Job, run_id: str, num_attached: int) -> bool:
+    """Whether a run may begin: one that another has followed only where most ranks of the job are attached as its."""
+    assert job.spec is not None
+    return run_id not in job.spec.earlier_runs or 2 * num_attached > job.num_ranks
 
 
 def _is_of_run(job: Job, attach: Attach) -> bool:

@@ -15,6 +15,7 @@ class JobRegistered(KeyedFact):
         token_sha256: Whom the job belongs to: the hexadecimal hash of a token, or ``uid:1000``; empty for anybody.
         held_revision, held_switch_revision, last_sweep_id: What earlier runs of the job have used up.
         run_id: Of the run, as its ranks say it.
+        earlier_runs: Ids of the latest runs before it, the oldest first.
         keeps_profile: The profile was measured while the job had another schedule.
         is_anew: Nothing of earlier runs is left, so that ranks which attach later are not compared with them.
         granularity: As of ``messages.terms.Rank``, the same for all ranks.
@@ -29,6 +30,7 @@ class JobRegistered(KeyedFact):
     held_switch_revision: int = 0
     last_sweep_id: int = 0
     run_id: str = ""
+    earlier_runs: tuple[str, ...] = ()
     keeps_profile: bool = False
     is_anew: bool = False
     granularity: str = "instruction"
