@@ -13,11 +13,13 @@ from memory_leases import Database
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.budget.governor import Evaluation
 from perseus_dist.planner.job.facts.decisions import PaceChosen
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.events import JobEvent, PaceSet
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
@@ -192,6 +194,53 @@ def test_a_new_keeper_has_no_job_draw_more_until_it_has_all_that_its_policies_co
             here.ownership._is_gathering = False
             here.jobs.budgets.evaluate()
             assert (actor.job.chosen_pace, actor.job.holds_probes) == (None, False)
+
+    asyncio.run(play())
+
+
+def _asked(slowdown: float | None, *, budget: str = "", price: str = "", holds_probes: bool = False) -> PaceSet:
+    return PaceSet(slowdown=slowdown, budget=budget, price=price, holds_probes=holds_probes, reason="")
+
+
+@pytest.mark.parametrize(
+    ("asked", "was_held", "is_held", "pace"),
+    [
+        (_asked(1.5, budget="hall"), True, True, (1.5, "hall", "")),
+        (_asked(1.5, price="cheap"), True, True, (1.5, "", "cheap")),
+        (_asked(1.1, budget="hall", holds_probes=True), False, True, (1.2, "hall", "")),
+        (_asked(None), False, False, (1.2, "hall", "")),
+    ],
+    ids=["slower", "slower by a price", "no probes", "faster"],
+)
+def test_a_new_keeper_gives_the_part_of_an_order_that_draws_no_more_at_once(
+    asked: PaceSet, pace: tuple[float, str, str], monkeypatch: pytest.MonkeyPatch, *, was_held: bool, is_held: bool
+) -> None:
+    async def play() -> None:
+        with closing(PacedReplica(paced_database(replace(HALL, jobs=("other-*",))), "here")) as here:
+            await here.ownership.beat()
+            actor = here.jobs.get("paced")
+            assert actor is not None
+            actor.job.holds_probes = was_held
+            told: list[JobEvent] = []
+            tell = actor.tell
+
+            def note(event: JobEvent) -> None:
+                told.append(event)
+                tell(event)
+
+            monkeypatch.setattr(actor, "tell", note)
+            found = Evaluation(orders=(("paced", asked),))
+            monkeypatch.setattr(here.jobs.budgets._governor, "evaluate", lambda *_, **__: found)
+            for _ in range(2):
+                here.jobs.budgets.evaluate()
+            chosen = actor.job.chosen_pace
+            assert chosen is not None
+            assert (chosen.slowdown, chosen.budget, chosen.price) == pace
+            assert actor.job.holds_probes == is_held
+            assert len(told) == ((pace[0], is_held) != (1.2, was_held)), "once, and nothing where nothing changes"
+            here.ownership._is_gathering = False
+            here.jobs.budgets.evaluate()
+            assert (actor.job.pace, actor.job.holds_probes) == (asked.slowdown or 0.0, asked.holds_probes)
 
     asyncio.run(play())
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from perseus_dist.planner.access.auth import Caller
@@ -13,6 +14,7 @@ from perseus_dist.planner.budget.sharing import BudgetState
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle.events import PaceSet
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.store.store import NO_JOB, Store
@@ -227,10 +229,11 @@ class Budgets:
             _log.info("%s", sentence)
         for job_id, order in found.orders:
             actor = self._actors[job_id]
-            is_faster = (order.slowdown or 0.0) < actor.job.pace
-            may_probe = actor.job.holds_probes and not order.holds_probes
-            if self._may_order(job_id, draws_more=is_faster or may_probe):
+            saving = _without_more_power(order, actor.job)
+            if self._may_order(job_id, draws_more=saving != order):
                 actor.tell(order)
+            elif not _is_in_force(saving, actor.job) and self._may_order(job_id, draws_more=False):
+                actor.tell(saving)
 
     def _begin(self, facts: Sequence[Fact]) -> None:
         self._governor = Governor(facts)
@@ -241,3 +244,16 @@ class Budgets:
 
     async def _commit(self, *, facts: Sequence[Fact] = (), drop: Sequence[str] = ()) -> None:
         await asyncio.wrap_future(self._store.commit(NO_JOB, facts, drop))
+
+
+def _without_more_power(order: PaceSet, job: Job) -> PaceSet:
+    """The part of an order to a job that neither makes it faster nor allows it probes that it may not do now."""
+    kept = replace(order, holds_probes=order.holds_probes or job.holds_probes)
+    if job.chosen_pace is None or (order.slowdown or 0.0) >= job.pace:
+        return kept
+    pace = job.chosen_pace
+    return replace(kept, slowdown=pace.slowdown, budget=pace.budget, price=pace.price)
+
+
+def _is_in_force(order: PaceSet, job: Job) -> bool:
+    return (order.slowdown or 0.0, order.holds_probes) == (job.pace, job.holds_probes)
