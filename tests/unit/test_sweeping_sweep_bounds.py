@@ -245,3 +245,29 @@ def test_a_sweep_stops_once_none_of_its_ranks_has_been_able_to_set_clocks_for_a_
     job.members.ranks.clear()
     advance_sweep(job, NOW_S)
     assert sweep.unable_since_s is None, "the planner was restarted, and none has come back yet"
+
+
+@pytest.mark.parametrize(("able", "is_hopeless"), [("low", False), ("high", False), ("", True)])
+def test_blocking_power_is_measured_as_long_as_a_rank_can_set_clocks_to_its_maximum(
+    able: str, *, is_hopeless: bool
+) -> None:
+    """Stages with a lower maximum than others are on clocks of their own."""
+    job = ready(job_of(1, pp=2), iteration=91)
+    begin_series(job, (), {0: 1400, 1: 1000}, NOW_S, is_profile=False)
+    sweep = job.profiling.sweep
+    assert sweep is not None
+    assert (sweep.ordered.first_only, sweep.ordered.ranks) == ((0,), (1,))
+    for state, name in zip(job.members.ranks.values(), ("high", "low"), strict=True):
+        state.control = "clockd" if able == name else "observe"
+    advance_sweep(job, NOW_S)
+    effects = advance_sweep(job, NOW_S + 10.0)
+    assert ("no rank can set clocks any more" in said(effects)) == is_hopeless
+
+
+def test_a_job_that_cannot_set_clocks_at_all_is_measured_without_a_profile_to_the_end() -> None:
+    job = ready(job_of(1, pp=2), iteration=91)
+    begin_series(job, (), {0: 1400, 1: 1400}, NOW_S, is_profile=False)
+    for state in job.members.ranks.values():
+        state.control = "observe"
+    advance_sweep(job, NOW_S)
+    assert "any more" not in said(advance_sweep(job, NOW_S + 10.0))

@@ -207,9 +207,13 @@ def _send_stop(job: Job, ordered: SweepBegun, now_s: float) -> list[Effect]:
 
 def _is_hopeless(job: Job, sweep: ActiveSweep, now_s: float) -> bool:
     """Whether no rank that is to set clocks has been able to for a while; a clock daemon may just be starting again."""
+    ordered = sweep.ordered
+    wanted = ordered.ranks
+    if wanted and not ordered.is_profile:  # each holds its stage's maximum, and the first is the highest of these
+        wanted = (*wanted, *ordered.first_only)
     ranks = job.members.ranks
-    if any(rank in ranks and ranks[rank].can_set_clocks for rank in sweep.ordered.ranks) or not any(
-        rank in ranks for rank in sweep.ordered.ranks
+    if any(rank in ranks and ranks[rank].can_set_clocks for rank in wanted) or not any(
+        rank in ranks for rank in wanted
     ):
         sweep.unable_since_s = None
         return False
