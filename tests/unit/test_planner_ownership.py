@@ -410,6 +410,61 @@ def test_jobs_of_a_policy_go_to_the_replica_that_keeps_the_policies(policy: Budg
     played(play)
 
 
+@pytest.mark.parametrize("is_made", [False, True], ids=["not made", "not confirmed"])
+def test_a_job_whose_release_has_failed_is_handed_over_all_the_same(*, is_made: bool) -> None:
+    """Or the keeper would send its ranks to the replica that has given it up, and that one back, for ever."""
+
+    async def play() -> None:
+        fleet = Fleet(2)
+        keeper, other = fleet.replicas
+        for job_id in ("llama-1", "llama-2"):
+            await other.attach(job_id)
+            other.write(job_id, fact(1))
+        await keeper.ownership.ensure("")
+        assert keeper.write("", HALL)
+        release = other.leases.release
+        num_calls = 0
+
+        def fail(held: dict[str, int]) -> None:
+            nonlocal num_calls
+            num_calls += 1
+            if num_calls > 2:
+                other.leases.release = release  # type: ignore[method-assign]
+            if is_made:
+                release(held)
+            raise LeaseError("the connection broke")
+
+        other.leases.release = fail  # type: ignore[method-assign]
+        await fleet.pass_time(6 * BEAT_S)
+        assert keeper.jobs == {"": [], "llama-1": [fact(1)], "llama-2": [fact(1)]}
+        assert not other.jobs
+        assert await other.attach("llama-1") == await keeper.attach("llama-1") == "replica-0"
+
+    played(play)
+
+
+def test_a_job_that_is_taken_again_before_its_release_succeeds_is_kept() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        owner, other = fleet.replicas
+        await owner.ownership.ensure("job")  # and its first rank was refused
+        release = owner.leases.release
+
+        def fail(_: dict[str, int]) -> None:
+            raise LeaseError("the connection broke")
+
+        owner.leases.release = fail  # type: ignore[method-assign]
+        await fleet.pass_time(3 * BEAT_S)
+        assert not owner.ownership.owns("job")
+        assert await owner.attach("job") == "replica-0"
+        owner.leases.release = release  # type: ignore[method-assign]
+        await fleet.pass_time(3 * BEAT_S)
+        assert owner.ownership.owns("job")
+        assert await other.attach("job") == "replica-0"
+
+    played(play)
+
+
 def test_a_thousand_jobs_of_a_policy_are_taken_over_from_its_keeper() -> None:
     """A survey lists some of them, and the policies have to be taken before any is."""
 

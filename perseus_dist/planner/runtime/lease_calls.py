@@ -60,6 +60,15 @@ class LeaseCalls:
         """Renew the registration, and look around; None as for ``ask``."""
         return await self._asked("renewed", self._call_beside, self._leases.survey, held)
 
+    async def release(self, held: Mapping[str, int]) -> bool:
+        """Let other replicas take jobs; False as ``ask`` has None."""
+
+        def release() -> bool:
+            self._leases.release(held)
+            return True
+
+        return await self.ask(release) is not None
+
     async def resign(self) -> None:
         """Give the registration up, behind all calls that are under way; none may follow."""
         self._is_leaving = True

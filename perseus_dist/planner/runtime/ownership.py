@@ -90,6 +90,7 @@ class Ownership:
         self._left: frozenset[str] = frozenset()  # jobs without an owner at the latest beat, for others to take
         self._suspended: frozenset[str] = frozenset()
         self._defects: dict[str, str] = {}  # by job that could not be taken up, why
+        self._unreleased: dict[str, int] = {}  # given up, and this replica's still perhaps: the epochs of their leases
         self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
         self._is_gathering = True  # since the policies were taken, of jobs that they cover some may be elsewhere
@@ -413,22 +414,27 @@ class Ownership:
         released: dict[str, int] = {}
         for job_id in list(self.epochs):
             if (owner := self._home_elsewhere(job_id)) is not None:
-                released[job_id] = self.epochs.pop(job_id)
+                released[job_id] = self._unreleased[job_id] = self.epochs.pop(job_id)
                 _log.info("job %s: goes to the replica %s, which keeps the policies", job_id, owner)
                 reason = f"{_named(job_id)} at the replica {owner}, which keeps the policies"
                 self._holder.give_up(job_id, Ending(reason=reason, owner=owner))
         await self._release(released)
 
     async def _drop_empty(self) -> None:
-        """Let go of leases of jobs that are over, or whose first rank was refused; none that was taken just now."""
+        """Let go of leases of jobs that are over, or whose first rank was refused; none that was taken just now.
+
+        And of those that could not be released before: or their jobs would have no owner while this replica lives.
+        """
         empty = {job_id for job_id in self.epochs if job_id != NO_JOB and not self._holder.has(job_id)}
         dropped = {job_id: self.epochs.pop(job_id) for job_id in empty & self._empty}
         self._empty = frozenset(empty)
-        await self._release(dropped)
+        await self._release(self._unreleased | dropped)
 
     async def _release(self, held: Mapping[str, int]) -> None:
-        if held:
-            await self._calls.ask(self._leases.release, held)
+        self._unreleased |= held
+        if held and await self._calls.release(held):
+            for job_id in held:
+                del self._unreleased[job_id]
 
 
 def _named(job_id: str) -> str:

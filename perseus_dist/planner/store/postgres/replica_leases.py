@@ -39,8 +39,8 @@ OPENING_LEASE_S = 15.0
 """Until a replica that starts begins to renew."""
 
 _MAX_ORPHANS = 256
-_TIMEOUT_S = 3.0
-_CLAIM_TIMEOUT_S, _CLAIM_PATIENCE_S = 30.0, 1.0
+_TIMEOUT_S, _CLAIM_TIMEOUT_S = 3.0, 30.0
+_PATIENCE_S = 1.0  # of claims and releases
 _NO_JOB = ""  # the owner of the planner's own facts holds the policies
 
 _LIVING = f"SELECT 1 FROM {POSTGRES_SCHEMA}.planners AS owner WHERE owner.number = leases.planner AND {{}}"
@@ -178,7 +178,7 @@ class ReplicaLeases:
     def claim(self, jobs: Collection[str], *, known_only: bool = False) -> "dict[str, Claimed | str]":
         """As ``LeaseTable``."""
         return self._run(
-            lambda opened: self._claim(opened, list(jobs), known_only=known_only), _CLAIM_TIMEOUT_S, _CLAIM_PATIENCE_S
+            lambda opened: self._claim(opened, list(jobs), known_only=known_only), _CLAIM_TIMEOUT_S, _PATIENCE_S
         )
 
     def elsewhere(self) -> Sequence[JobElsewhere]:
@@ -203,7 +203,7 @@ class ReplicaLeases:
                 opened.execute(_DELETE, parameters)
                 opened.execute(_RELEASE, parameters)
 
-        self._run(run, _TIMEOUT_S)
+        self._run(run, _TIMEOUT_S, _PATIENCE_S)
 
     def resign(self) -> None:
         """As ``LeaseTable``; disconnects."""
