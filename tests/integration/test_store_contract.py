@@ -466,6 +466,21 @@ def test_policies_are_the_first_of_the_orphans_however_many_jobs_there_are(repli
     assert len(orphans) < 1000, "a survey is short"
 
 
+def test_all_leases_are_listed_and_whether_a_replica_that_lives_has_them(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    assert second.all() == {}
+    jobs = [f"job-{number}" for number in range(1000)]
+    first.claim([NO_JOB, *jobs])
+    assert second.all() == first.all() == dict.fromkeys(jobs, True)
+    replicas.lapse()
+    second.survey({})
+    mine = claimed(second, "job-0")
+    assert second.all() == dict.fromkeys(jobs, False) | {"job-0": True}
+    assert stores(replicas, second, "job-0", mine.epoch, numbered(1))
+    second.release({"job-0": mine.epoch})
+    assert second.all() == dict.fromkeys(jobs, False)
+
+
 def test_the_next_lapse_is_that_of_another_replica_that_lives(replicas: Replicas) -> None:
     first = replicas.register("first")
     assert first.survey({}).next_lapse_s == math.inf, "there is no other"

@@ -146,6 +146,11 @@ class MemoryLeases:
             raise LeaseError("the connection broke behind the claim")
         return found
 
+    def all(self) -> dict[str, bool]:
+        self._check_reachable()
+        database = self.database
+        return {job: database.lives(owner) for job, (owner, _) in database.leases.items() if job}
+
     def elsewhere(self) -> list[JobElsewhere]:
         self._check_reachable()
         database = self.database

@@ -619,31 +619,6 @@ def test_leases_outlast_calls_that_wait_for_locks(then: str) -> None:
     world.close()
 
 
-def test_no_job_becomes_faster_until_all_that_the_policies_cover_are_here() -> None:
-    """Those that are not taken up yet draw power, and the new keeper knows nothing of them."""
-    world = World()
-    database = WorldDatabase(world)
-    dead = database.register("dead")
-    jobs = [f"job-{number}" for number in range(100)]
-    for job_id in ("", *jobs):
-        database.leases[job_id] = (dead.number, 1)
-        database.facts[job_id] = [fact(1)] if job_id else [BudgetSet(name="all", watts=1e6)]
-    replica, other = (SlowClaims(world, database.register(name), 0.3) for name in ("here", "there"))
-    seen: set[tuple[bool, bool]] = set()
-    while len(seen) < 3 and world.now_s < 60.0:
-        world.run_until(world.now_s + 0.05)
-        keeper, rest = (replica, other) if "" in replica.ownership.epochs else (other, replica)
-        assert not any(rest.ownership.may_pace(job_id, draws_more=False) for job_id in rest.jobs)
-        if "" in keeper.jobs:
-            assert keeper.ownership.may_pace(jobs[0], draws_more=False)
-            may_speed_up, are_all_here = keeper.ownership.may_pace(jobs[0], draws_more=True), len(keeper.jobs) == 101
-            assert are_all_here or not may_speed_up
-            seen.add((may_speed_up, are_all_here))
-    assert (False, False) in seen
-    assert (True, True) in seen
-    world.close()
-
-
 @pytest.mark.parametrize("killed_after_s", [3.0, 3.17, 3.31])
 def test_jobs_of_a_killed_replica_have_owners_as_soon_as_their_leases_are_over(killed_after_s: float) -> None:
     """Each of the others takes its part of them, in one look."""

@@ -191,7 +191,7 @@ def test_a_new_keeper_has_no_job_draw_more_until_it_has_all_that_its_policies_co
             actor.job.chosen_pace, actor.job.holds_probes = pace, True
             here.jobs.budgets.tick()
             assert (actor.job.chosen_pace, actor.job.holds_probes) == (pace, True)
-            here.ownership._is_gathering = False
+            here.ownership._gathering.is_over = True
             here.jobs.budgets.evaluate()
             assert (actor.job.chosen_pace, actor.job.holds_probes) == (None, False)
 

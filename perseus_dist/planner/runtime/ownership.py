@@ -28,6 +28,7 @@ import grpc
 
 from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.budget.sharing import covers
+from perseus_dist.planner.runtime.gathering import Gathering
 from perseus_dist.planner.runtime.lease_calls import LeaseCalls
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.shared.database_thread import Call
@@ -93,8 +94,7 @@ class Ownership:
         self._unreleased: dict[str, int] = {}  # given up, and this replica's still perhaps: the epochs of their leases
         self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
-        self._is_gathering = True  # since the policies were taken, of jobs that they cover some may be elsewhere
-        self._kept_since_s = 0.0  # when the policies were taken, by the loop's clock
+        self._gathering = Gathering(leases.lease_s)  # of jobs that the policies cover
 
     @property
     def address(self) -> str:
@@ -121,7 +121,7 @@ class Ownership:
 
         A replica without the policies gives none to a job that they cover. A replica that has just taken the policies
         over gets the jobs that they cover one by one: until all are here, their power is unknown, and no job may draw
-        more.
+        more (``Gathering``).
 
         Args:
             job_id: Its name.
@@ -129,7 +129,7 @@ class Ownership:
         """
         if NO_JOB not in self.epochs:
             return not self._is_covered(job_id)
-        return not (draws_more and self._is_gathering)
+        return self._gathering.is_over or not draws_more
 
     def check(self) -> None:
         """Give up what this replica, which was stopped perhaps, may have lost: before anything is said of its jobs."""
@@ -317,7 +317,7 @@ class Ownership:
             return True  # the registration is about to go
         self.epochs[job_id] = claimed.epoch
         if job_id == NO_JOB:
-            self._is_gathering, self._kept_since_s = True, asyncio.get_running_loop().time()
+            self._gathering.begin(asyncio.get_running_loop().time())
         try:
             self._holder.take_over(job_id, claimed)
         except Exception as error:  # which must not cost the other jobs
@@ -334,21 +334,34 @@ class Ownership:
 
     async def _adopt(self) -> None:
         """Take this replica's part of the jobs without an owner, and what others have left of theirs for a beat."""
-        if not await self._claim_orphans(sorted(self._suspended)):
-            return
+        is_answered = await self._claim_orphans(sorted(self._suspended))
         orphans = self._survey.orphans
-        if NO_JOB in orphans:
+        if is_answered and NO_JOB in orphans:
             await self._claim_orphans([NO_JOB])
+        await self._gather()  # where a claim fails each time, too: that must not hold up the others for ever
+        if not is_answered:
+            return
         jobs = [job_id for job_id in orphans if job_id != NO_JOB]
         if self.owns(NO_JOB):
-            covered = [job_id for job_id in jobs if self._is_covered(job_id)]
-            await self._claim_orphans(covered)
-            # Within two looks all other living replicas have handed theirs over, and the survey lists them.
-            self._is_gathering &= bool(covered) or self._surveyed_s < self._kept_since_s + 2 * BEAT_S
+            await self._claim_orphans([job_id for job_id in jobs if self._is_covered(job_id)])
         free = [job_id for job_id in jobs if not self._is_covered(job_id)]
         own = [job_id for job_id in free if self._falls_to(job_id) == self.address]
         left, self._left = self._left, frozenset(free).difference(own)
         await self._claim_orphans(own + sorted(self._left & left))
+
+    async def _gather(self) -> None:
+        """Take all orphans that the policies cover, however many there are, and see what is missing."""
+        loop = asyncio.get_running_loop()
+        if self._gathering.is_over or not self.owns(NO_JOB):
+            return
+        asked_s = loop.time()
+        leases = await self._calls.ask(self._leases.all)
+        if leases is None:
+            return
+        covered = [job_id for job_id in leases if self._is_covered(job_id)]
+        await self._claim_orphans([job_id for job_id in covered if not leases[job_id]])
+        if self.owns(NO_JOB):
+            self._gathering.note([job_id for job_id in covered if job_id not in self.epochs], asked_s, loop.time())
 
     def _falls_to(self, job_id: str) -> str:
         """The living replica that is to take a job without an owner: all that live say the same."""

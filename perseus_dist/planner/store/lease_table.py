@@ -80,8 +80,7 @@ class Survey:
 
     Attributes:
         lost: Jobs that other replicas have taken over, because this one was silent for too long.
-        orphans: Some of the jobs that no living replica owns, the planner's own facts first: jobs that a policy covers
-            follow them.
+        orphans: Some of the jobs that no living replica owns: the planner's own facts first, the others in any order.
         replicas: Addresses of those that live, this one's included, in order.
         policies: Address of the replica that owns the planner's own facts; empty if none does.
         patterns: Of the jobs of each power budget and price policy; an empty one means all jobs.
@@ -132,6 +131,13 @@ class LeaseTable(Protocol):
         Raises:
             FencedError: The registration is gone.
             LeaseError: Nothing is known to have been taken.
+        """
+
+    def all(self) -> Mapping[str, bool]:
+        """All jobs that have a lease, and whether a living replica owns it; without the planner's own facts.
+
+        Raises:
+            LeaseError: The database does not answer.
         """
 
     def elsewhere(self) -> Sequence[JobElsewhere]:

@@ -82,6 +82,10 @@ WHERE leases.job = ANY(%(jobs)b::text[]) AND leases.planner <> %(number)s AND pl
 _FACTS = f"""
 SELECT job, key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = ANY(%(jobs)b::text[]) ORDER BY id
 """
+_ALL = f"""
+SELECT job, EXISTS ({_LIVING.format("owner.alive_until > now()")})
+FROM {POSTGRES_SCHEMA}.leases WHERE job <> '{_NO_JOB}'
+"""
 _ELSEWHERE = f"""
 SELECT leases.job, planners.address, facts.key, facts.kind, facts.body, facts.blob
 FROM (
@@ -180,6 +184,10 @@ class ReplicaLeases:
         return self._run(
             lambda opened: self._claim(opened, list(jobs), known_only=known_only), _CLAIM_TIMEOUT_S, _PATIENCE_S
         )
+
+    def all(self) -> Mapping[str, bool]:
+        """As ``LeaseTable``."""
+        return dict(self._run(lambda opened: opened.execute(_ALL).fetchall(), _TIMEOUT_S))
 
     def elsewhere(self) -> Sequence[JobElsewhere]:
         """As ``LeaseTable``."""
