@@ -1,6 +1,7 @@
 """A replica that has just taken the policies lets no job draw more until all that they cover have come to it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import pytest
 from memory_leases import LEASE_S
@@ -10,7 +11,7 @@ from virtual_loop import World
 
 from perseus_dist.planner.job.facts.policies import BudgetSet
 from perseus_dist.planner.runtime.gathering import Gathering
-from perseus_dist.planner.store.lease_table import Claimed
+from perseus_dist.planner.store.lease_table import Claimed, LeaseError
 
 COVERED = tuple(f"train-{number}" for number in range(3))
 FREE = tuple(f"job-{number}" for number in range(1000))
@@ -117,6 +118,28 @@ def test_a_job_that_never_comes_holds_the_others_for_a_while_only(
     assert keeper.jobs.keys() - {""} == {*COVERED} - {missing}
     (told,) = (record.message for record in caplog.records if record.name.endswith("runtime.gathering"))
     assert f"1 jobs that they cover have not come in 40 s, and are not counted: {missing}" in told
+    world.close()
+
+
+def test_a_claim_that_fails_each_time_holds_the_others_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What may have been claimed is claimed first at each look."""
+    world = World()
+    here, there = kept_by_another(world, 0.02)
+    for replica in (here, there):
+
+        def fail(jobs: Collection[str], claim: Any = replica.leases.claim, **options: Any) -> Any:
+            if COVERED[0] in jobs:
+                raise LeaseError("it cannot be taken at the moment")
+            return claim(jobs, **options)
+
+        monkeypatch.setattr(replica.leases, "claim", fail)
+    keeper = come_to_faster(world, [here, there], COVERED[-1])
+    assert 20 * LEASE_S < world.now_s < 20 * LEASE_S + 10.0
+    assert COVERED[0] not in keeper.jobs
+    told = [record.message for record in caplog.records if record.name.endswith("runtime.lease_calls")]
+    assert told == ["leases cannot be taken: it cannot be taken at the moment"]
     world.close()
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from perseus_dist.planner.runtime.shared.database_thread import Call, DatabaseThread
 from perseus_dist.planner.store.fact_database import FencedError
-from perseus_dist.planner.store.lease_table import LeaseError, LeaseTable, Survey
+from perseus_dist.planner.store.lease_table import Claimed, LeaseError, LeaseTable, Survey
 
 _Result = TypeVar("_Result")
 
@@ -52,22 +53,26 @@ class LeaseCalls:
             raise
         return answer
 
-    async def ask(self, function: Callable[..., _Result], *arguments: object) -> _Result | None:
-        """The answer of the table; None, with a line in the log once, where there is none."""
-        return await self._asked("taken or released", self._call, function, *arguments)
+    async def claim(self, jobs: Collection[str]) -> "dict[str, Claimed | str] | None":
+        """Take leases of jobs that have had one; None, with a line in the log once, where the table does not answer."""
+        return await self._asked("taken", self._call, partial(self._leases.claim, jobs, known_only=True))
 
     async def survey(self, held: Mapping[str, int]) -> Survey | None:
-        """Renew the registration, and look around; None as for ``ask``."""
+        """Renew the registration, and look around; None as for ``claim``."""
         return await self._asked("renewed", self._call_beside, self._leases.survey, held)
 
+    async def all(self) -> Mapping[str, bool] | None:
+        """All jobs that have a lease, and whether a living replica owns it; None as for ``claim``."""
+        return await self._asked("listed", self._call, self._leases.all)
+
     async def release(self, held: Mapping[str, int]) -> bool:
-        """Let other replicas take jobs; False as ``ask`` has None."""
+        """Let other replicas take jobs; False where ``claim`` has None."""
 
         def release() -> bool:
             self._leases.release(held)
             return True
 
-        return await self.ask(release) is not None
+        return await self._asked("released", self._call, release) is not None
 
     async def resign(self) -> None:
         """Give the registration up, behind all calls that are under way; none may follow."""

@@ -355,7 +355,7 @@ class Ownership:
         if self._gathering.is_over or not self.owns(NO_JOB):
             return
         asked_s = loop.time()
-        leases = await self._calls.ask(self._leases.all)
+        leases = await self._calls.all()
         if leases is None:
             return
         covered = [job_id for job_id in leases if self._is_covered(job_id)]
@@ -378,7 +378,7 @@ class Ownership:
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
             self._suspended |= frozenset(jobs)  # where no answer comes: taken perhaps, and no orphans then
-            found = await self._calls.ask(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
+            found = await self._calls.claim(jobs) if jobs else {}
             if found is None:
                 return False
             self._suspended -= frozenset(orphans)
