@@ -94,14 +94,15 @@ class WorldDatabase(Database):
 
     def change(self, job: str, change: Change) -> bool:
         """Store a change, and look at paces before and behind it."""
-        before = self._paces_of(job)
+        before, facts = self._paces_of(job), [*self.facts.get(job, ())]
         is_stored = Database.change(self, job, change)
         after = self._paces_of(job)
+        facts += self.facts.get(job, ())  # of both: one change may free it of its pace, and then make its target faster
         self.paces |= after
         self.num_paced += bool(after)
         is_slow_anyway = any(
             isinstance(fact, TargetChosen) and (fact.target.slowdown or 1.0) >= max(before, default=0.0)
-            for fact in self.facts.get(job, ())
+            for fact in facts
         )
         if job == MOVED and before and not after and self.has_budget() and not is_slow_anyway:
             self.freed.append(f"{self._world.now_s:.6f} {job} is free of a budget that is in force")
