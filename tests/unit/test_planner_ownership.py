@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -425,7 +425,7 @@ def test_a_job_whose_release_has_failed_is_handed_over_all_the_same(*, is_made: 
         release = other.leases.release
         num_calls = 0
 
-        def fail(held: dict[str, int]) -> None:
+        def fail(held: Mapping[str, int]) -> None:
             nonlocal num_calls
             num_calls += 1
             if num_calls > 2:
@@ -450,8 +450,8 @@ def test_a_job_that_is_taken_again_before_its_release_succeeds_is_kept() -> None
         await owner.ownership.ensure("job")  # and its first rank was refused
         release = owner.leases.release
 
-        def fail(_: dict[str, int]) -> None:
-            raise LeaseError("the connection broke")
+        def fail(held: Mapping[str, int]) -> None:
+            raise LeaseError(f"the connection broke with {len(held)} leases")
 
         owner.leases.release = fail  # type: ignore[method-assign]
         await fleet.pass_time(3 * BEAT_S)

@@ -238,7 +238,7 @@ def test_a_new_keeper_gives_the_part_of_an_order_that_draws_no_more_at_once(
             assert (chosen.slowdown, chosen.budget, chosen.price) == pace
             assert actor.job.holds_probes == is_held
             assert len(told) == ((pace[0], is_held) != (1.2, was_held)), "once, and nothing where nothing changes"
-            here.ownership._is_gathering = False
+            here.ownership._gathering.is_over = True
             here.jobs.budgets.evaluate()
             assert (actor.job.pace, actor.job.holds_probes) == (asked.slowdown or 0.0, asked.holds_probes)
 
