@@ -28,7 +28,7 @@ PAGES = [
 ]
 NOT_RUN = {
     r"\./launch/quickstart$|\./launch/test$|\./launch/docs$|\./launch/share$|\./\.ci/wheel$": "the gate runs it",
-    r"\. launch/setup dev$": "the gate runs it",
+    r"bash -c '\. launch/setup dev'$|\. \.venv/bin/activate$": "the gate sources the first; the second is Python's",
     r"(ruff|clang-format|mypy|lint-imports|pre-commit|git) ?": "the gate or the contributor runs it",
     r"(\./launch|python docs/tools|python benchmarks|python tests/stress)/": "changes the checkout, or takes minutes",
     r"pip install '": "needs a network; .ci/readme-installs runs the README's, and launch/setup installs these extras",
@@ -40,7 +40,7 @@ NOT_RUN = {
     r"perseus-dist config --check /etc/": "reads what the step before has written",
     r"umask ": "a line of a block for kubectl",
     r"MEGATRON_PATH=\S+ sbatch": "needs a cluster; test_slurm.py makes one and submits the example",
-    r"install -m|systemd-": "changes the machine; test_systemd_units.py tries units, users and folders",
+    r"install -[dm]|systemd-": "changes the machine; test_systemd_units.py tries units, users and folders",
     r"dpkg -i ": "changes the machine; .ci/use-deb runs it in a root of its own",
     r"perseus-dist simulate --planner": "needs a planner that runs; test_rehearsal.py has one",
     r"(systemctl|perseus-dist state) ": "needs a planner's state; test_state_commands.py runs them in order",
@@ -54,7 +54,7 @@ NOT_RUN = {
     r"perseus-dist policy (set|load-target|price|show|clear)": "needs a planner; test_cli_budgets.py has one",
     r"perseus-dist (token|audit)": "needs a planner; tests/integration/test_token_commands.py runs them",
     r"perseus-dist completion": "writes into the user's home folder; its tests run it",
-    r"(sbatch|cp -r launch/slurm|mkdir -p /var/lib) ?": "needs a cluster; test_slurm.py makes one and runs it",
+    r"sbatch ?": "needs a cluster; test_slurm.py makes one and runs it",
     r"perseus-dist accounting": "needs the records of jobs; test_accounting.py runs these commands on some",
     r"perseus-dist report perseus-report$": "needs the report of a job; test_cli_report.py has some",
     r"([A-Z_]+=\S+ )*ray ": "starts a cluster of Ray, which is not installed here",

@@ -43,7 +43,7 @@ def test_a_python_that_is_too_old(checkout: Path, tmp_path: Path) -> None:
     ran = setup(checkout, PYTHON=interpreter(tmp_path, "python old", "exit 1"))
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
-    assert line.startswith("launch: no Python 3.11 or newer with venv found; install one")
+    assert line.startswith("launch: no Python 3.11 or newer with venv and headers found; install one")
     assert not (checkout / ".venv").exists()
 
 

@@ -184,7 +184,8 @@ def _listen(config: ClockdConfig) -> socket.socket:
     try:
         group = None if config.group is None else group_number(config.group)
     except KeyError:
-        raise ClockdError(f"--group {config.group}: there is no such group; make it with groupadd") from None
+        why = f"--group {config.group}: there is no such group; make it with groupadd, or name its number"
+        raise ClockdError(why) from None
     listening = socket.socket(socket.AF_UNIX)
     try:
         before = os.umask(0o177)  # the owner alone, until the group is set
