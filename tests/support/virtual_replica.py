@@ -25,7 +25,7 @@ from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
-from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.ownership.ownership import Ownership
 from perseus_dist.planner.runtime.shared.database_thread import Call as DatabaseCall
 from perseus_dist.planner.runtime.shared.shared_audit import SharedAudit
 from perseus_dist.planner.runtime.shared.shared_grants import SharedGrants

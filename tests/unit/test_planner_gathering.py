@@ -10,7 +10,7 @@ from test_planner_ownership import SlowClaims, fact
 from virtual_loop import World
 
 from perseus_dist.planner.job.facts.policies import BudgetSet
-from perseus_dist.planner.runtime.gathering import Gathering
+from perseus_dist.planner.runtime.ownership.gathering import Gathering
 from perseus_dist.planner.store.lease_table import Claimed, LeaseError
 
 COVERED = tuple(f"train-{number}" for number in range(3))
@@ -116,7 +116,7 @@ def test_a_job_that_never_comes_holds_the_others_for_a_while_only(
     keeper = come_to_faster(world, [here, there], COVERED[1])
     assert 20 * LEASE_S < world.now_s < 20 * LEASE_S + 10.0
     assert keeper.jobs.keys() - {""} == {*COVERED} - {missing}
-    (told,) = (record.message for record in caplog.records if record.name.endswith("runtime.gathering"))
+    (told,) = (record.message for record in caplog.records if record.name.endswith("ownership.gathering"))
     assert f"1 jobs that they cover have not come in 40 s, and are not counted: {missing}" in told
     world.close()
 
@@ -138,7 +138,7 @@ def test_a_claim_that_fails_each_time_holds_the_others_for_a_while_only(
     keeper = come_to_faster(world, [here, there], COVERED[-1])
     assert 20 * LEASE_S < world.now_s < 20 * LEASE_S + 10.0
     assert COVERED[0] not in keeper.jobs
-    told = [record.message for record in caplog.records if record.name.endswith("runtime.lease_calls")]
+    told = [record.message for record in caplog.records if record.name.endswith("ownership.lease_calls")]
     assert told == ["leases cannot be taken: it cannot be taken at the moment"]
     world.close()
 

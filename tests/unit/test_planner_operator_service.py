@@ -23,7 +23,7 @@ from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls
 from perseus_dist.planner.runtime.outbox import Ending
-from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.ownership.ownership import Ownership
 from perseus_dist.planner.service import operator_service
 from perseus_dist.planner.service.operator_service import OperatorService
 from perseus_dist.planner.store.store import Store

@@ -19,7 +19,7 @@ from perseus_dist.planner.job.facts.decisions import StragglerKnown
 from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.runtime.outbox import Ending
-from perseus_dist.planner.runtime.ownership import BEAT_S, Ownership
+from perseus_dist.planner.runtime.ownership.ownership import BEAT_S, Ownership
 from perseus_dist.planner.store.lease_table import Claimed, LeaseError
 
 JOBS = tuple(f"job-{number}" for number in range(6))
@@ -571,7 +571,7 @@ def test_claims_that_fail_are_told_once_and_not_as_renewals(caplog: pytest.LogCa
         await fleet.pass_time(3 * LEASE_S)
         assert fleet.owners() == {"orphan": "replica-0"}
 
-    with caplog.at_level("WARNING", "perseus_dist.planner.runtime.lease_calls"):
+    with caplog.at_level("WARNING", "perseus_dist.planner.runtime.ownership.lease_calls"):
         played(play)
     told = [record.message for record in caplog.records if record.name.endswith("lease_calls")]
     assert told == ["leases cannot be taken: it takes no lock", "leases can be taken again"]

@@ -27,7 +27,7 @@ from perseus_dist.planner.runtime import job_actor
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.outbox import Ending
-from perseus_dist.planner.runtime.ownership import BEAT_S, Ownership
+from perseus_dist.planner.runtime.ownership.ownership import BEAT_S, Ownership
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import Claimed

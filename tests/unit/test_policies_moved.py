@@ -23,7 +23,7 @@ from perseus_dist.planner.lifecycle.events import JobEvent, PaceSet
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
-from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.ownership.ownership import Ownership
 from perseus_dist.planner.runtime.policy_calls import PolicyCalls
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles

@@ -35,7 +35,7 @@ from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.nodes import ConnectedNodes
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
-from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.ownership.ownership import Ownership
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed

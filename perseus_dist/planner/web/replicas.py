@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.ownership.ownership import Ownership
 from perseus_dist.planner.store.lease_table import MOST_ELSEWHERE, JobElsewhere, LeaseError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ a thousand jobs at once loses none because it takes them.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 from zlib import crc32
@@ -28,9 +28,9 @@ import grpc
 
 from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.budget.sharing import covers
-from perseus_dist.planner.runtime.gathering import Gathering
-from perseus_dist.planner.runtime.lease_calls import LeaseCalls
 from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.runtime.ownership.gathering import Gathering
+from perseus_dist.planner.runtime.ownership.lease_calls import LeaseCalls
 from perseus_dist.planner.runtime.shared.database_thread import Call
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, LeaseTable, Survey
@@ -91,7 +91,6 @@ class Ownership:
         self._left: frozenset[str] = frozenset()  # jobs without an owner at the latest beat, for others to take
         self._suspended: frozenset[str] = frozenset()
         self._defects: dict[str, str] = {}  # by job that could not be taken up, why
-        self._unreleased: dict[str, int] = {}  # given up, and this replica's still perhaps: the epochs of their leases
         self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
         self._gathering = Gathering(leases.lease_s)  # of jobs that the policies cover
@@ -424,14 +423,13 @@ class Ownership:
     async def _hand_over(self) -> None:
         if not self._survey.patterns:
             return
-        released: dict[str, int] = {}
         for job_id in list(self.epochs):
             if (owner := self._home_elsewhere(job_id)) is not None:
-                released[job_id] = self._unreleased[job_id] = self.epochs.pop(job_id)
+                self._calls.unreleased[job_id] = self.epochs.pop(job_id)
                 _log.info("job %s: goes to the replica %s, which keeps the policies", job_id, owner)
                 reason = f"{_named(job_id)} at the replica {owner}, which keeps the policies"
                 self._holder.give_up(job_id, Ending(reason=reason, owner=owner))
-        await self._release(released)
+        await self._calls.release()
 
     async def _drop_empty(self) -> None:
         """Let go of leases of jobs that are over, or whose first rank was refused; none that was taken just now.
@@ -439,15 +437,9 @@ class Ownership:
         And of those that could not be released before: or their jobs would have no owner while this replica lives.
         """
         empty = {job_id for job_id in self.epochs if job_id != NO_JOB and not self._holder.has(job_id)}
-        dropped = {job_id: self.epochs.pop(job_id) for job_id in empty & self._empty}
+        self._calls.unreleased |= {job_id: self.epochs.pop(job_id) for job_id in empty & self._empty}
         self._empty = frozenset(empty)
-        await self._release(self._unreleased | dropped)
-
-    async def _release(self, held: Mapping[str, int]) -> None:
-        self._unreleased |= held
-        if held and await self._calls.release(held):
-            for job_id in held:
-                del self._unreleased[job_id]
+        await self._calls.release()
 
 
 def _named(job_id: str) -> str:

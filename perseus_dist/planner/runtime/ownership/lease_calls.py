@@ -27,6 +27,7 @@ class LeaseCalls:
         call_beside: Runs renewals, while ``call`` waits; a thread of its own, or ``call``, if None.
 
     Attributes:
+        unreleased: Jobs that this replica has given up, and the epochs of the leases that it may still have of them.
         is_over: Done once a planner that serves all jobs has taken over: its result is a sentence.
     """
 
@@ -38,6 +39,7 @@ class LeaseCalls:
         self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_leaving = False
         self._in_trouble: set[str] = set()
+        self.unreleased: dict[str, int] = {}
 
     async def run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
         """The answer of the table.
@@ -65,14 +67,19 @@ class LeaseCalls:
         """All jobs that have a lease, and whether a living replica owns it; None as for ``claim``."""
         return await self._asked("listed", self._call, self._leases.all)
 
-    async def release(self, held: Mapping[str, int]) -> bool:
-        """Let other replicas take jobs; False where ``claim`` has None."""
+    async def release(self) -> None:
+        """Let other replicas take the jobs of ``unreleased``, which stay there where the table does not answer."""
+        held = dict(self.unreleased)
 
         def release() -> bool:
             self._leases.release(held)
             return True
 
-        return await self._asked("released", self._call, release) is not None
+        if not held:
+            return
+        if await self._asked("released", self._call, release):
+            for job_id in held:
+                del self.unreleased[job_id]
 
     async def resign(self) -> None:
         """Give the registration up, behind all calls that are under way; none may follow."""
