@@ -1,4 +1,4 @@
-"""The three things that a service says to systemd, without a library: that it is ready, alive, and stopping.
+"""What a service says to systemd, without a library: that it is ready, alive, and stopping.
 
 A watchdog is kept quiet by the service's own work: a loop that runs and gets nothing done is restarted as one that
 hangs.
@@ -7,13 +7,17 @@ hangs.
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+
+_SOCKET = "NOTIFY_SOCKET"
+_PAUSE_S = 5.0
 
 
 def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
     """Say ``READY=1``, ``WATCHDOG=1`` or ``STOPPING=1``; nothing where systemd did not start us."""
-    address = environ.get("NOTIFY_SOCKET", "")
+    address = environ.get(_SOCKET, "")
     if not address.startswith(("/", "@")):
         return
     if address.startswith("@"):  # an abstract socket
@@ -21,6 +25,12 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         sender.send(state.encode())
+
+
+def pause_before_restart(environ: Mapping[str, str]) -> None:
+    """Wait for 5 s where systemd started us: it would start again at once what ends for a cause that may last."""
+    if _SOCKET in environ:
+        time.sleep(_PAUSE_S)
 
 
 def watchdog_interval_s(environ: Mapping[str, str] = os.environ) -> float | None:

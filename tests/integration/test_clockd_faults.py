@@ -368,6 +368,15 @@ def test_a_daemon_without_a_driver_says_so_and_ends(tmp_path: Path) -> None:
     assert not (tmp_path / "clockd.sock").exists()
 
 
+def test_a_daemon_without_a_driver_is_not_started_again_at_once_by_systemd(tmp_path: Path) -> None:
+    """On a node without GPUs it would cost a core, for ever."""
+    environ = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    begun_s = time.monotonic()
+    with pytest.raises(ClockdError, match=r"clockd cannot set clocks: .*no libnvidia-ml\.so\.1"):
+        ClockdProcess(tmp_path, {**environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}).start()
+    assert time.monotonic() - begun_s >= 5.0
+
+
 def test_a_daemon_without_bindings_says_so_and_ends(machine: SimulatedMachine, tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise ImportError\n")
     environ = {**os.environ, **machine.environment(), "PYTHONPATH": str(tmp_path)}

@@ -20,7 +20,7 @@ from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership.ownership import BEAT_S, Ownership
-from perseus_dist.planner.store.lease_table import Claimed, LeaseError
+from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
 
 JOBS = tuple(f"job-{number}" for number in range(6))
 
@@ -616,6 +616,75 @@ def test_leases_outlast_calls_that_wait_for_locks(then: str) -> None:
     assert not replica.endings
     assert "held" in replica.ownership.epochs
     assert other.survey({}).orphans == []
+    world.close()
+
+
+def holding(world: World, database: WorldDatabase, meanwhile: Callable[[], None]) -> SlowClaims:
+    """A replica with a job, whose event loop a look at its jobs holds from just before the answer of a renewal."""
+    replica = SlowClaims(world, database.register("here"), 0.01)
+    world.run(replica.loop, replica.ownership.ensure("held"), 10.0)
+    replica.jobs["held"] = [fact(1)]
+    assert database.write("held", replica.ownership.epochs["held"], fact(1))
+    world.run_until(5.0)
+    survey = replica.leases.survey
+
+    def hold(held: Mapping[str, int]) -> Survey:
+        replica.leases.survey = survey  # type: ignore[method-assign]
+        replica.loop.is_stopped = True
+        meanwhile()
+        return survey(held)
+
+    replica.leases.survey = hold  # type: ignore[method-assign]
+    while not replica.loop.is_stopped:
+        world.run_until(world.now_s + 0.001)
+    return replica
+
+
+@pytest.mark.parametrize(("duration_s", "is_over"), [(1.0, False), (1.45, False), (1.65, False), (1.85, True)])
+def test_leases_outlast_a_look_at_jobs_that_holds_an_answer_up(*, duration_s: float, is_over: bool) -> None:
+    """The event loop comes to the answer behind the end of the renewal before it."""
+    world = World()
+    replica = holding(world, WorldDatabase(world), lambda: None)
+    world.run_until(world.now_s + duration_s)
+    replica.loop.is_stopped = False
+    world.run_until(world.now_s + 0.01)
+    assert ("held" in replica.endings) == is_over
+    world.run_until(world.now_s + 5.0)
+    assert "held" in replica.ownership.epochs
+    assert ("held" in replica.endings) == is_over
+    world.close()
+
+
+def test_a_replica_that_is_cut_off_behind_a_long_look_gives_its_jobs_up_in_time() -> None:
+    world = World()
+    replica = holding(world, WorldDatabase(world), lambda: None)
+    world.run_until(world.now_s + 1.6)
+    replica.leases.is_away = True
+    replica.loop.is_stopped = False
+    world.run_until(world.now_s + 0.1)
+    assert "held" not in replica.endings
+    world.run_until(world.now_s + 0.9 * LEASE_S)
+    assert "cut off" in replica.endings["held"].reason
+    world.close()
+
+
+def test_an_answer_by_which_jobs_are_lost_prolongs_no_lease() -> None:
+    world = World()
+    database = WorldDatabase(world)
+    other = database.register("there")
+
+    def lose() -> None:
+        database.ahead_s += 2 * LEASE_S
+        other.survey({})
+        other.claim(["held"])
+
+    replica = holding(world, database, lose)
+    world.run_until(world.now_s + 1.6)
+    with replica.loop.current():
+        assert not replica.ownership.owns("held")
+    replica.loop.is_stopped = False
+    world.run_until(world.now_s + 0.1)
+    assert "held" not in replica.ownership.epochs
     world.close()
 
 

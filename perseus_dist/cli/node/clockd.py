@@ -12,6 +12,7 @@ from perseus_dist.device.lease.clockd import (
     UNBOUNDED_MHZ,
     ClockdConfig,
     ClockdError,
+    NotNowError,
     check_usable,
     run_clockd,
 )
@@ -19,6 +20,7 @@ from perseus_dist.device.lease.connectors import DEFAULT_CLOCKD_SOCKET, clockd_s
 from perseus_dist.device.lease.file import SYSTEM_FOLDER, lease_folder
 from perseus_dist.device.lease.lossy_log import LossyHandler
 from perseus_dist.planning.output_file import no_folder_in
+from perseus_dist.systemd import pause_before_restart
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +105,11 @@ def run(args: argparse.Namespace) -> int:
     if (file := no_folder_in(config.folder.absolute())) is not None:
         raise ClockdError(f"--lease-dir {config.folder}: {file} is no folder; name a folder, or none for the usual one")
     _log.info("%s", config)
-    check_usable(os.environ)
+    try:
+        check_usable(os.environ)
+    except NotNowError:
+        pause_before_restart(os.environ)
+        raise
 
     def on_serving() -> None:
         if args.json:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -27,6 +28,8 @@ class LeaseCalls:
         call_beside: Runs renewals, while ``call`` waits; a thread of its own, or ``call``, if None.
 
     Attributes:
+        renewed_s: When the latest renewal that lost nothing was asked for, by the loop's clock; written by the thread
+            that has its answer, which the event loop may handle much later.
         unreleased: Jobs that this replica has given up, and the epochs of the leases that it may still have of them.
         is_over: Done once a planner that serves all jobs has taken over: its result is a sentence.
     """
@@ -39,6 +42,7 @@ class LeaseCalls:
         self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_leaving = False
         self._in_trouble: set[str] = set()
+        self.renewed_s = -math.inf
         self.unreleased: dict[str, int] = {}
 
     async def run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
@@ -61,7 +65,15 @@ class LeaseCalls:
 
     async def survey(self, held: Mapping[str, int]) -> Survey | None:
         """Renew the registration, and look around; None as for ``claim``."""
-        return await self._asked("renewed", self._call_beside, self._leases.survey, held)
+        asked_s = asyncio.get_running_loop().time()
+
+        def survey() -> Survey:
+            found = self._leases.survey(held)
+            if not found.lost:
+                self.renewed_s = asked_s
+            return found
+
+        return await self._asked("renewed", self._call_beside, survey)
 
     async def all(self) -> Mapping[str, bool] | None:
         """All jobs that have a lease, and whether a living replica owns it; None as for ``claim``."""

@@ -132,7 +132,7 @@ class Ownership:
 
     def check(self) -> None:
         """Give up what this replica, which was stopped perhaps, may have lost: before anything is said of its jobs."""
-        if self._expiry is not None and asyncio.get_running_loop().time() >= self._expiry.when():
+        if self._expiry is not None and asyncio.get_running_loop().time() >= self._expires_s():
             self.suspend()
 
     async def ensure(self, job_id: str, *, known_only: bool = False) -> None:
@@ -245,9 +245,8 @@ class Ownership:
         survey = await self._calls.survey(held)
         if survey is None or self._is_leaving:
             return False
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
+        self._calls.renewed_s = began_s
+        self._watch_expiry()
         self._survey, self._surveyed_s = survey, began_s
         self.replicas = tuple(address for address in survey.replicas if address != self.address)
         for job_id in sorted(survey.lost):
@@ -255,6 +254,20 @@ class Ownership:
         if (took_s := loop.time() - began_s) > _SLOW_S:
             _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)
         return True
+
+    def _expires_s(self) -> float:
+        """When the leases may be over, by the loop's clock: a long look at jobs may hold up the latest answer."""
+        return self._calls.renewed_s + _CAUTION * self._leases.lease_s
+
+    def _watch_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = asyncio.get_running_loop().call_at(self._expires_s(), self._expire)
+
+    def _expire(self) -> None:
+        self.check()
+        if asyncio.get_running_loop().time() < self._expires_s():
+            self._watch_expiry()
 
     async def _while_renewing(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what may take longer than leases last."""
