@@ -1,4 +1,4 @@
-"""What a service says to systemd, without a library: that it is ready, alive, and stopping.
+"""Messages of a service to systemd, without a library: that it is ready, alive, or stopping.
 
 A watchdog is kept quiet by the service's own work: a loop that runs and gets nothing done is restarted as one that
 hangs.

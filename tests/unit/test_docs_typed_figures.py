@@ -23,7 +23,7 @@ SETTINGS = {  # thresholds, definitions and what an experiment is made of: no re
     "planning.md": (
         "0.01 % of the energy below the exact one",
         "by more than 0.75 % of their time",
-        "full clocks and 0.35 % more",
+        "at most 0.35 % longer",
         "by 0.3 to 1.5 % and by more than chance explains",
         "for 5 % more time",
         "the 0.5 % that jobs are promised",
