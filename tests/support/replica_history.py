@@ -33,7 +33,7 @@ from virtual_network import Network
 from virtual_replica import BEGIN_UNIX_S, VirtualAgent, VirtualReplica, audit_of
 
 from perseus_dist.messages.from_planner import PlannerMessage, Switch
-from perseus_dist.planner.job.facts.decisions import PaceChosen, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided, TargetChosen
 from perseus_dist.planner.store.fact_database import Change
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -101,7 +101,8 @@ class WorldDatabase(Database):
         self.paces |= after
         self.num_paced += bool(after)
         is_slow_anyway = any(
-            isinstance(fact, TargetChosen) and (fact.target.slowdown or 1.0) >= max(before, default=0.0)
+            (isinstance(fact, TargetChosen) and (fact.target.slowdown or 1.0) >= max(before, default=0.0))
+            or (isinstance(fact, StragglerKnown) and fact.degree >= max(before, default=0.0))
             for fact in facts
         )
         if job == MOVED and before and not after and self.has_budget() and not is_slow_anyway:

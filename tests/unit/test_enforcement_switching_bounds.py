@@ -133,11 +133,11 @@ def test_ranks_hear_once_of_a_bound_that_changes_no_plan_and_nothing_begins_anew
 
 def decided(made: Job, *, force: bool = False, is_routine: bool = False) -> str:
     """What came of a decision: ``nothing``, a ``word``, or a ``switch``."""
-    before = made.enforcement.switch
+    before = made.switch
     effects = decide(made, NOW_S, "why", force=force, is_routine=is_routine)
-    if made.switch is before:
-        return "word" if effects else "nothing"
     assert made.switch is not None
+    if before is not None and made.switch.switch_revision == before.switch_revision:
+        return "word" if effects else "nothing"
     assert said(effects)[0].startswith(f"switch {made.switch.switch_revision} from iteration ")
     return "switch"
 
@@ -166,6 +166,22 @@ def test_a_switch_is_worth_other_orders_or_force(case: str, expected: str, *, fo
         assert made.plan is not None
         made.plan = replace(made.plan, revision=2)
     assert decided(made, force=force, is_routine=is_routine) == expected
+
+
+def test_a_wait_that_begins_and_ends_by_the_same_plans_is_known_and_stored() -> None:
+    """Agents judge by whether pipelines wait, and so do counts of joules."""
+    made = job()
+    before = made.switch
+    assert before is not None
+    straggler = slow(pipeline=exactly(1.05), is_whole_pipeline=True)  # no slower plan lies within its time
+    for verdicts, waits in [((straggler,), True), ((), False)]:
+        made.detection.verdicts = verdicts
+        effects = decide(made, NOW_S, "why")
+        assert made.switch is not None
+        assert (made.switch.t_prime_s > 0, switch_for(made, made.switch, 0).is_waiting) == (waits, waits)
+        assert of_type(effects, Persist) == [Persist(facts=(made.switch,))]
+        assert replace(made.switch, t_prime_s=0.0) == before
+        assert of_type(decide(made, NOW_S, "why"), Persist) == []
 
 
 def test_clocks_that_are_released_stay_so_whatever_is_decided() -> None:

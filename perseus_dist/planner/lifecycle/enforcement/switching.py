@@ -157,9 +157,13 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
     if is_routine and _barely_differs(job, wanted):
         return []
     if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
-        # The same clocks may have another reason: what an operator reported is not what full clocks take.
+        # The same clocks may have another reason: what an operator reported is not what full clocks take, and where T'
+        # is over no pipeline waits any more.
+        same = replace(job.switch, t_prime_s=wanted.t_prime_s)
+        changed = [Persist(facts=(same,))] if same != job.switch else []
+        job.enforcement.switch = same
         job.measured.saving.plans.begin(effective_iteration(job, now_s), job.switch.directives, followed_plan(job))
-        return [Log(sentence=f"{why}: {choice.sentence}, as before"), *_resend_bounds(job)]
+        return [Log(sentence=f"{why}: {choice.sentence}, as before"), *changed, *_resend_bounds(job)]
     return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
 
 
