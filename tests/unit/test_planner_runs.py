@@ -7,7 +7,7 @@ from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_typ
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
-from perseus_dist.messages.from_planner import Release, ScheduleWanted, Sweep, Switch
+from perseus_dist.messages.from_planner import Refused, Release, ScheduleWanted, Sweep, Switch
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT, Target
 from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
@@ -469,6 +469,36 @@ def test_a_rank_of_the_run_before_that_is_alone_for_a_while_begins_no_run(*, is_
     assert (job_status(fleet.job).baseline, fleet.job.target) == (before.baseline, Target(slowdown=1.1))
     fleet.iterate(10)
     assert fleet.phase() is Phase.ENFORCING
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_rank_of_an_earlier_run_of_another_schedule_waits_until_the_present_run_is_over(*, is_over: bool) -> None:
+    """Whose planner has just been restarted, so that none of its ranks is there."""
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.attach_with(LONGER)
+    fleet.restart()
+    before = (dict(fleet.facts), fleet.phase())
+    if is_over:
+        fleet.now_s += 1.0
+        fleet.tell(Tick())
+        fleet.now_s += fleet.job.policy.gone_s + 1.0
+        fleet.tell(Tick())
+        assert fleet.phase() is Phase.DONE
+    stream = fleet.attach(1, incarnation=1001, gpu=GPU, workload=WORKLOAD, iteration=20, run_id="run 1")
+    assert fleet.job.spec is not None
+    if is_over:
+        assert fleet.job.spec.run_id == "run 1"
+        return
+    (refused,) = fleet.inbox[stream]
+    assert isinstance(refused, Refused)
+    assert refused.retry
+    assert "of an earlier run of this job" in refused.reason
+    assert (fleet.facts, fleet.phase()) == before
+    fleet.attach_with(LONGER)
+    assert fleet.job.num_attached == 2
+    assert fleet.job.spec.run_id == "run 2"
 
 
 def test_a_run_whose_ranks_are_most_of_the_job_begins_although_another_one_followed_it() -> None:

@@ -220,7 +220,7 @@ REFUSED = {
     "[planner]\ninsecure = 1\n": (":2", "saw 1", "true or false"),
     "[planner]\nstragglers = 'Act'\n": (":2", "'Act'", "'show'"),
     "[planner]\ntls-key = 1979-05-27\n": (":2", "tls-key", "text or number"),
-    "[clockd]\nlease-s = 0.01\n": (":2", "0.01", "0.1 to 60"),
+    "[clockd]\nlease-s = 0.01\n": (":2", "0.01", "0.5 to 60"),
     "bind = 'a'\n": (":1", "'bind'", "[planner]"),
     "planner.bnd = 1\n": (":1", "'bnd'", "'bind'"),
     "planner = {bnd = 1}\n": ("perseus.toml: ", "'bnd'", "'bind'"),

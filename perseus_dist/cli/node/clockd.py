@@ -54,7 +54,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--lease-s",
-        type=real(0.1, 60.0, "seconds from 0.1 to 60"),
+        type=real(0.5, 60.0, "seconds from 0.5 to 60"),
         default=DEFAULT_LEASE_S,
         metavar="S",
         help="a client silent for so long loses its lease (default: %(default)s)",

@@ -41,6 +41,8 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         if refusal := _own_contradiction(attach.rank):
             effects.append(_refuse(event.stream, refusal, retry=False))
             return [*effects, Forget()] if job.spec is None else effects
+        if refusal := _refusal_of_earlier_run(job, attach):
+            return [_refuse(event.stream, refusal, retry=True)]
         effects += _register(job, event, now_s)
         is_registered = True
     elif refused := _refusal(job, event, now_s):
@@ -134,6 +136,16 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     job.spec = replace(job.spec, is_anew=not keeps_profile)
     effects.append(Persist(facts=(job.spec,), drop=("schedule", "straggler/")))
     return effects if keeps_profile else [*effects, *keep_stages(job, stages)]
+
+
+def _refusal_of_earlier_run(job: Job, attach: Attach) -> str:
+    """Why a trainer of an earlier run, of another shape, waits while all ranks of the present run are away for now."""
+    if job.spec is None or job.phase is Phase.DONE or attach.run_id not in job.spec.earlier_runs:
+        return ""
+    return (
+        f"saw {_shape(attach.rank)} of an earlier run of this job, expected {_shape(job.spec)} of the present one, "
+        "whose ranks are away; end the earlier one"
+    )
 
 
 def _own_contradiction(rank: Rank) -> str:

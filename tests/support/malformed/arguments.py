@@ -184,7 +184,7 @@ ARGUMENTS = (
     Argument(commands=("audit",), name="--since", wrong=duration),
     Argument(commands=("fetch",), name="--profile", wrong=lambda _: ""),
     Argument(commands=("fetch",), name="--frontier", wrong=lambda _: ""),
-    Argument(commands=("clockd",), name="--lease-s", wrong=real(0.1, 60, takes_low=True, good="10")),
+    Argument(commands=("clockd",), name="--lease-s", wrong=real(0.5, 60, takes_low=True, good="10")),
     Argument(commands=("clockd",), name="--min-mhz", wrong=whole(1, 100_000, "900")),
     Argument(commands=("clockd",), name="--max-mhz", wrong=whole(1, 100_000, "900")),
     Argument(commands=("clockd",), name="--group", wrong=lambda _: ""),
