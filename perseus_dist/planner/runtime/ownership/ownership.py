@@ -265,9 +265,11 @@ class Ownership:
         self._expiry = asyncio.get_running_loop().call_at(self._expires_s(), self._expire)
 
     def _expire(self) -> None:
-        self.check()
-        if asyncio.get_running_loop().time() < self._expires_s():
+        assert self._expiry is not None
+        if self._expires_s() > self._expiry.when():
             self._watch_expiry()
+        else:
+            self.suspend()
 
     async def _while_renewing(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what may take longer than leases last."""
