@@ -63,6 +63,9 @@ class Database:
         self.replicas[number] = Registration(address, self.now_s + lease_s)
         return MemoryLeases(self, number, address)
 
+    def note_committed(self, facts: Sequence[Fact]) -> None:
+        """A replica has committed these; they are not stored yet, and perhaps never will be."""
+
     def lives(self, number: int) -> bool:
         return number in self.replicas and self.replicas[number].alive_until_s > self.now_s
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -34,6 +34,7 @@ from virtual_replica import BEGIN_UNIX_S, VirtualAgent, VirtualReplica, audit_of
 
 from perseus_dist.messages.from_planner import PlannerMessage, Switch
 from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.store.fact_database import Change
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -92,13 +93,16 @@ class WorldDatabase(Database):
     def now_s(self, _: float) -> None:
         """The world alone moves it."""
 
+    def note_committed(self, facts: Sequence[Fact]) -> None:
+        """Agents may hear of a pace that another one follows before both are stored, as one change."""
+        self.paces |= {fact.slowdown for fact in facts if isinstance(fact, PaceChosen)}
+
     def change(self, job: str, change: Change) -> bool:
         """Store a change, and look at paces before and behind it."""
         before, facts = self._paces_of(job), [*self.facts.get(job, ())]
         is_stored = Database.change(self, job, change)
         after = self._paces_of(job)
         facts += self.facts.get(job, ())  # of both: one change may free it of its pace, and then make its target faster
-        self.paces |= after
         self.num_paced += bool(after)
         is_slow_anyway = any(
             (isinstance(fact, TargetChosen) and (fact.target.slowdown or 1.0) >= max(before, default=0.0))

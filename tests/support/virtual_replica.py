@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from perseus_dist.agent.link.planner_route import PlannerRoute
 from perseus_dist.agent.link.relayed import owner_of_job
 from perseus_dist.messages.from_agent import AgentMessage
 from perseus_dist.planner.access.access import Access
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
@@ -63,6 +65,16 @@ class QuickWorker:
         if planned is None:
             planned = _planned[request.content] = planned_request(request, quick=True)
         return result_of(request, planned, encode=encode_planner_message)
+
+
+class NotedStore(Store):
+    """Tells of each commit: those of one job that wait are stored as one change."""
+
+    note: Callable[[Sequence[Fact]], None]
+
+    def commit(self, job_id: str, facts: Sequence[Fact], drop: Sequence[str] = ()) -> Future[None]:
+        self.note(facts)
+        return Store.commit(self, job_id, facts, drop)
 
 
 class VirtualReplica:
@@ -190,7 +202,8 @@ class VirtualReplica:
         return call
 
     async def _serve(self) -> None:
-        self._store = Store(MemoryFacts(self.leases), wake=self._wake)
+        self._store = NotedStore(MemoryFacts(self.leases), wake=self._wake)
+        self._store.note = self._database.note_committed
         signals = SignalFiles(self._signals)
         jobs = Jobs(self._store, QuickWorker(self._chance), Policy(), Counters(), signals, self.wall)
         ownership = Ownership(self.leases, jobs, self._thread_call(), self._thread_call())
