@@ -18,12 +18,16 @@ from perseus_dist.planner.store.state_dir import DATABASE
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def commands() -> list[str]:
+SERVICES_FOLDER = "/var/lib/perseus-dist"
+
+
+def commands(folder: Path) -> list[str]:
+    """Those of the page; the service's state is in ``folder``."""
     page = (ROOT / "docs/operations.md").read_text()
     sections = re.search(r"^## Back up and restore\n(.*?)^## (?!Upgrade)", page, flags=re.DOTALL | re.MULTILINE)
     assert sections
     blocks = re.findall(r"^```sh\n(.*?)^```", sections[1], flags=re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines()]
+    return [line.replace(SERVICES_FOLDER, str(folder)) for block in blocks for line in block.splitlines()]
 
 
 @pytest.mark.stress
@@ -38,7 +42,7 @@ def test_the_pages_commands_back_up_restore_and_go_back(tmp_path: Path) -> None:
     told: dict[str, str] = {}
     with ExitStack() as running:
         current = running.enter_context(planner(tmp_path))
-        for command in commands():
+        for command in commands(folder):
             if command == "systemctl start perseus-planner":
                 current = running.enter_context(planner(tmp_path))
             elif command == "systemctl stop perseus-planner":

@@ -410,6 +410,27 @@ def test_jobs_of_a_policy_go_to_the_replica_that_keeps_the_policies(policy: Budg
     played(play)
 
 
+def test_leases_that_end_while_jobs_are_handed_over_are_given_up_and_taken_again() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        keeper, other = fleet.replicas
+        await fleet.pass_time(BEAT_S)
+        await keeper.ownership.ensure("")
+        for job_id in ("llama-1", "gpt"):
+            await other.attach(job_id)
+            other.write(job_id, fact(1))
+        assert keeper.write("", HALL)
+        assert await other.ownership._renew()
+        other.ownership._calls.renewed_s -= other.leases.lease_s
+        await other.ownership._hand_over()
+        assert other.ownership.epochs == {}
+        assert all("cut off" in other.endings[job_id].reason for job_id in ("llama-1", "gpt"))
+        await fleet.pass_time(4 * BEAT_S)
+        assert (set(other.jobs), {job_id for job_id in keeper.jobs if job_id}) == ({"gpt"}, {"llama-1"})
+
+    played(play)
+
+
 @pytest.mark.parametrize("is_made", [False, True], ids=["not made", "not confirmed"])
 def test_a_job_whose_release_has_failed_is_handed_over_all_the_same(*, is_made: bool) -> None:
     """Or the keeper would send its ranks to the replica that has given it up, and that one back, for ever."""

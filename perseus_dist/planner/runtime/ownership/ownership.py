@@ -439,7 +439,8 @@ class Ownership:
         if not self._survey.patterns:
             return
         for job_id in list(self.epochs):
-            if (owner := self._home_elsewhere(job_id)) is not None:
+            owner = self._home_elsewhere(job_id)
+            if owner is not None and job_id in self.epochs:  # which may be over by now, with all leases
                 self._calls.unreleased[job_id] = self.epochs.pop(job_id)
                 _log.info("job %s: goes to the replica %s, which keeps the policies", job_id, owner)
                 reason = f"{_named(job_id)} at the replica {owner}, which keeps the policies"
