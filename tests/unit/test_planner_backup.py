@@ -114,6 +114,7 @@ def test_the_age_of_the_newest_backup_is_known(
 ) -> None:
     """Also where it cannot be written down: the backup stands."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr("perseus_dist.cli.node.doctor.backup._OF_THE_UNIT", tmp_path / "service")
     settings = [Setting(section="planner", key="state-dir", dest="state_dir", value=state_dir)]
     assert list(inspect_backup([])) == []
     assert [finding.level for finding in inspect_backup(settings)] == [Level.WARN]
