@@ -28,8 +28,8 @@ class LeaseCalls:
         call_beside: Runs renewals, while ``call`` waits; a thread of its own, or ``call``, if None.
 
     Attributes:
-        renewed_s: When the latest renewal that lost nothing was asked for, by the loop's clock; written by the thread
-            that has its answer, which the event loop may handle much later.
+        renewed_s: When the latest renewal was asked for, by the loop's clock. The thread that has the answer sets it if
+            no job is lost, since the event loop may handle the answer much later.
         unreleased: Jobs that this replica has given up, and the epochs of the leases that it may still have of them.
         is_over: Done once a planner that serves all jobs has taken over: its result is a sentence.
     """
@@ -73,7 +73,10 @@ class LeaseCalls:
                 self.renewed_s = asked_s
             return found
 
-        return await self._asked("renewed", self._call_beside, survey)
+        answer = await self._asked("renewed", self._call_beside, survey)
+        if answer is not None:
+            self.renewed_s = asked_s  # the caller gives up what is lost before anything else runs
+        return answer
 
     async def all(self) -> Mapping[str, bool] | None:
         """All jobs that have a lease, and whether a living replica owns it; None as for ``claim``."""

@@ -245,7 +245,6 @@ class Ownership:
         survey = await self._calls.survey(held)
         if survey is None or self._is_leaving:
             return False
-        self._calls.renewed_s = began_s
         self._watch_expiry()
         self._survey, self._surveyed_s = survey, began_s
         self.replicas = tuple(address for address in survey.replicas if address != self.address)
